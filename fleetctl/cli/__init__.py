@@ -1,0 +1,1 @@
+"""The commands: one module a command; each parses, calls and prints."""

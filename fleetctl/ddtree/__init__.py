@@ -1,0 +1,1 @@
+"""Draft trees from a block drafter's marginals: construction, verification mask, acceptance."""

@@ -1,0 +1,1 @@
+"""Environments: specification, wheelhouse, build on the host."""

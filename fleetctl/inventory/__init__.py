@@ -1,0 +1,1 @@
+"""YAML inventories as typed hosts, slots and services."""

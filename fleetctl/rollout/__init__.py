@@ -1,0 +1,1 @@
+"""Rollouts: plan, deploy, swap, rollback, history."""

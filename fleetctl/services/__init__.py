@@ -1,0 +1,1 @@
+"""Services: arguments of each engine and mode, units rendered from templates."""

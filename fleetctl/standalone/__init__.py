@@ -1,0 +1,1 @@
+"""OpenAI-compatible server without SGLang (the `wrapper` engine)."""

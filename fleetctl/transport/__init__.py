@@ -1,0 +1,1 @@
+"""SSH connection, agent channel and bulk transfer."""
