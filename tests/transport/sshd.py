@@ -1,4 +1,4 @@
-"""A real sshd of the test's own; what its sessions write in /var/lib/fleetctl stays in its mount namespace."""
+"""A real sshd of the test's own; what its sessions write in /var/lib/fleetctl stays there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connecting to real sshds: whose key is trusted, which keys are offered, and every way of not getting there."""
+"""Connecting to real sshds: whose key is trusted, which are offered, and every way of not arriving."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def test_known_hosts_patterns(tmp_path: Path) -> None:
     key = " ".join((tmp_path / "key.pub").read_text().split()[:2])
     file = tmp_path / "known_hosts"
     file.write_text(
-        f"*.lan,!bad.lan {key}\n[10.0.0.?]:2222 {key}\n@cert-authority *.lan {key}\nnot a line\nplain {key} comment\n"
+        f"*.lan,!bad.lan {key}\n[10.0.0.?]:2222 {key}\n@cert-authority *.lan {key}\n"
+        f"not a line\nplain {key} comment\n"
     )
     found = {
         name: [entry.line for entry in known_keys([file], name)]
@@ -232,7 +233,7 @@ def test_a_host_that_answers_nothing_ends_at_its_connect_timeout(sshd: Sshd) -> 
 
 @contextmanager
 def relay(port: int, resets: int) -> Iterator[tuple[int, list[int]]]:
-    """A port that resets its first connections, then leads to another; yields it and the count of connections."""
+    """A port that resets its first connections, then leads to another; with it, one entry a connection."""
     seen: list[int] = []
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
