@@ -15,7 +15,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from fleetctl.agent.bytecode import compile_command, link_compiled, nearest
 from fleetctl.agent.child import Children, refusal
@@ -50,8 +50,8 @@ def build(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     ``args``: ``name``, ``digest`` (12 hex), ``python`` (``cp311``), ``wheels`` ``[{"name", "version",
     "filename", "sha256", "size", "unpacked"}]`` (bytes), ``builder`` (uv's wheel, same keys), ``imports``
     (modules that must load), ``abi``, ``root``?, ``wait_s``? (for another build of the same). Result:
-    ``{"path", "built", "seconds": {step: s}}``. Raises :class:`AgentError`: exit 4 when another build holds it
-    too long, exit 5 when this host cannot hold or run it; then nothing half done is left.
+    ``{"path", "built", "seconds": {step: s}}``. Raises :class:`AgentError`: exit 4 when another build holds
+    it too long, exit 5 when this host cannot hold or run it; then nothing half done is left.
     """
     root = Path(args.get("root", ROOT))
     final = environment_path(root, args["name"], args["digest"])
@@ -104,8 +104,8 @@ class _Build:
         self.emit({"step": step, "state": "ok", "text": f"{STEPS[step]}: {self.seconds[step]:.1f} s"})
         return result
 
-    def _run(self, step: str, argv: List[str], progress: Callable[[], str] = lambda: "") -> None:
-        status, lines = self.children.run(step, argv, progress)
+    def _run(self, step: str, argv: List[str], progress: Optional[Callable[[], str]] = None) -> None:
+        status, lines = self.children.run(step, argv, progress or (lambda: STEPS[step]))
         reason = refusal(lines) if status else None
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))
@@ -152,22 +152,22 @@ class _Build:
         pins.write_text("\n".join(lines) + "\n", encoding="utf-8")
         argv = [uv, "pip", "install", "--python", self.python, "--no-deps", "--no-index", "--require-hashes"]
         argv += ["--link-mode", "hardlink", "--find-links", str(self.wheelhouse), "--requirements", str(pins)]
+        before = free_bytes(self.staging.path)
         try:
-            self._run("install", argv, self._installed)
+            self._run("install", argv, lambda: self._written(before))
         except AgentError as error:
             if any(reason in error.what for reason in FULL):
                 shutil.rmtree(self.staging.path, ignore_errors=True)
-                self.children.run(
-                    "prune", [uv, "cache", "clean", "--force", *[wheel["name"] for wheel in wheels]]
-                )
+                names = [wheel["name"] for wheel in wheels]
+                self._run("prune", [uv, "cache", "clean", "--force", *names])
             else:
                 self._require_whole(wheels)
             raise
         pins.unlink()
 
-    def _installed(self) -> str:
-        found = len(list(self.staging.path.glob("lib/python*/site-packages/*.dist-info")))
-        return f"{found} of {len(self.args['wheels'])} packages"
+    def _written(self, before: int) -> str:
+        written = max(0, before - free_bytes(self.staging.path))
+        return f"unpacked {written / 1e6:.0f} of {self.needed / 1e6:.0f} MB"
 
     def _require_whole(self, wheels: List[Dict[str, Any]]) -> None:
         """Remove each wheel whose bytes are not what its digest says; refuse to go on if there was one."""
@@ -198,7 +198,8 @@ class _Build:
         sibling = nearest(self.staging.final.parent, shas, platform.python_version())
         if sibling is not None:
             link_compiled(packages, self._packages(sibling))
-        _, lines = self.children.run("compile", compile_command(self.python, packages))
+        argv = compile_command(self.python, packages)
+        _, lines = self.children.run("compile", argv, lambda: STEPS["compile"])
         reason = refusal(lines)
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))

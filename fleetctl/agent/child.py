@@ -26,9 +26,7 @@ class Children:
         self._environment = environment
         self._deadline_s = deadline_s
 
-    def run(
-        self, step: str, argv: List[str], progress: Callable[[], str] = lambda: ""
-    ) -> Tuple[int, List[str]]:
+    def run(self, step: str, argv: List[str], progress: Callable[[], str]) -> Tuple[int, List[str]]:
         """The exit status and the last lines printed; ``progress`` words the event sent each second.
 
         Raises :class:`AgentError` (exit 5) when the command has not ended within the deadline; it is

@@ -53,8 +53,9 @@ def building(final: Path) -> Path:
 def staged(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Iterator[Optional[Staging]]:
     """Lock and empty ``<final>.building``; it is removed at the end unless it was committed.
 
-    Yields None when ``final`` is there, or appeared while another process held the lock. ``waiting`` is called
-    each second with the seconds left. Raises :class:`AgentError` (exit 4) when it is still held after ``wait_s``.
+    Yields None when ``final`` is there, or appeared while another process held the lock. ``waiting`` is
+    called each second with the seconds left. Raises :class:`AgentError` (exit 4) when it is still held after
+    ``wait_s``.
     """
     fd = _lock(final, wait_s, waiting)
     if fd is None:
