@@ -34,9 +34,10 @@ def main() -> int:
 
         return serve()
     if verb in ("rollout", "recover") and len(sys.argv) == 3:
-        from fleetctl.agent import rollout
+        import importlib
 
-        return rollout.recover(sys.argv[2]) if verb == "recover" else rollout.run(sys.argv[2])
+        rollout = importlib.import_module("fleetctl.agent.rollout")
+        return int(rollout.recover(sys.argv[2]) if verb == "recover" else rollout.run(sys.argv[2]))
     print("usage: agent serve | rollout DIR | recover DIR", file=sys.stderr)
     return 2
 

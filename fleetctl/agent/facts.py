@@ -17,6 +17,7 @@ from fleetctl.agent.errors import AgentError
 STATE = Path("/var/lib/fleetctl")
 LOCKS = Path("/run/fleetctl")
 HEALTH_S = 1.0
+PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 
 
 def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
@@ -44,17 +45,14 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
         "arch": os.uname().machine,
         "kernel": os.uname().release,
         "python": _python(),
-        **{
-            name: found[name]
-            for name in ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
-        },
+        **{name: found[name] for name in PARTS},
         "slots": {slot: found[f"slots.{slot}"] for slot in slots},
         "errors": errors,
     }
 
 
 class _Parts:
-    """Questions asked at once, each in its own thread; one that fails leaves its empty answer and a reason."""
+    """Questions asked at once, each in a thread; one that fails leaves its empty answer and a reason."""
 
     def __init__(self) -> None:
         self._found: Dict[str, Any] = {}
@@ -110,7 +108,7 @@ def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
 def slot_health(port: int, metrics: Dict[str, str]) -> Dict[str, Any]:
     """What the service on a port says of itself, each of up to three questions within a second.
 
-    ``{"status": of /health or None, "models": ids of /v1/models, "running", "queued": requests or None, "error"}``
+    ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
     """
     status, body = net.http("GET", port, "/health", timeout=HEALTH_S)
     if status is None:
@@ -161,7 +159,7 @@ def locked_by(slot: str) -> Optional[Dict[str, Any]]:
 
 
 def path_facts(path: str) -> Dict[str, Any]:
-    """``{"exists", "kind": "file|folder|other" or None, "bytes"}``; of a folder the files in it, not deeper."""
+    """``{"exists", "kind": "file|folder|other" or None, "bytes"}``; of a folder: its files, not deeper."""
     place = Path(path)
     if place.is_dir():
         with os.scandir(place) as entries:

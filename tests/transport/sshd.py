@@ -1,4 +1,4 @@
-"""A real sshd of the test's own, in a mount namespace that keeps what its sessions write in /var/lib/fleetctl."""
+"""A real sshd of the test's own; what its sessions write in /var/lib/fleetctl stays in its mount namespace."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class Sshd:
         config = folder / "sshd_config"
         config.write_text(extra + CONFIG.format(port=self.port, folder=folder))
         Path("/run/sshd").mkdir(exist_ok=True)
-        run = f"mkdir -p /var/lib/fleetctl && mount -t tmpfs -o size=8m tmpfs /var/lib/fleetctl && exec /usr/sbin/sshd -D -e -f {config}"
+        run = (
+            "mkdir -p /var/lib/fleetctl && mount -t tmpfs -o size=8m tmpfs /var/lib/fleetctl "
+            f"&& exec /usr/sbin/sshd -D -e -f {config}"
+        )
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 ["unshare", "--mount", "sh", "-c", run], stderr=log, stdin=subprocess.DEVNULL
