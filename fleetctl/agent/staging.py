@@ -39,7 +39,7 @@ class Staging:
 
     def commit(self) -> None:
         """Write everything through to the disk, then rename."""
-        subprocess.run(["sync", "-f", str(self.path)], check=False)
+        sync(self.path)
         self.path.rename(self.final)
         sync_folder(self.final.parent)
 
@@ -140,6 +140,11 @@ def _empty(path: Path) -> None:
             shutil.rmtree(entry)
         else:
             entry.unlink()
+
+
+def sync(path: Path) -> None:
+    """Write the file system of ``path`` through to the disk."""
+    subprocess.run(["sync", "-f", str(path)], check=False)
 
 
 def sync_folder(path: Path) -> None:

@@ -85,8 +85,8 @@ def resolve(spec: EnvironmentSpec, platform: HostPlatform, cache: Path, on_event
     """The wheels of ``spec`` for a host, downloaded to ``cache`` where they are not there yet.
 
     The second time for the same pins and platform no index is asked. :class:`FleetError`: exit 2 for pins
-    that do not exist, do not fit or are not complete; exit 5 when no index is reached or the host's Python is not
-    the one asked for.
+    that do not exist, do not fit or are not complete; exit 5 when no index is reached or the host's Python is
+    not the one asked for.
     """
     where = str(spec.source)
     platform.require_python(python_range(spec.python), where)
