@@ -39,7 +39,7 @@ def slot_path(slot: Any) -> Path:
 
 
 class Record:
-    """The one writer of a rollout's events and result; a second one, after a crash, goes on where it ended."""
+        """A step is about to happen; where this cannot be written it raises, and the step must not be.
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,7 +60,7 @@ class Record:
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 
     def begin(self, step: str, text: str, data: Any = None, durable: bool = True) -> None:
-        """A step is about to happen. Raises where this cannot be written: then the step must not happen.
+        """A step is about to happen; where this cannot be written it raises, and the step must not happen.
 
         A step still open was passed.
         """
