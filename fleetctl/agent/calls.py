@@ -1,7 +1,7 @@
 """What the agent can be asked: the table from a call's name to the function that answers it.
 
-A function takes the call's ``args`` and ``emit``, which sends one event; it returns the result (JSON). Its module
-is imported at the first such call, so that starting the agent costs none of them.
+A function takes the call's ``args`` and ``emit``, which sends one event; it returns the result (JSON). Its
+module is imported at the first such call, so that starting the agent costs none of them.
 """
 
 from __future__ import annotations

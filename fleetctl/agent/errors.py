@@ -10,10 +10,15 @@ PREFLIGHT = 5
 
 
 class AgentError(Exception):
-    """What went wrong, ``where`` on the host, the ``fix``, the ``evidence`` lines and the controller's exit code."""
+    """What went wrong, ``where`` on the host, the ``fix``, ``evidence`` lines and the exit code."""
 
     def __init__(
-        self, what: str, where: str = "", fix: str = "", evidence: Optional[List[str]] = None, exit: int = INPUT
+        self,
+        what: str,
+        where: str = "",
+        fix: str = "",
+        evidence: Optional[List[str]] = None,
+        exit: int = INPUT,
     ) -> None:
         super().__init__(what)
         self.what = what

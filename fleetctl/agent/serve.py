@@ -1,7 +1,8 @@
 """The agent's loop: one JSON object a line on stdin, answers on stdout, each call in its own thread.
 
-The agent lives as long as its controller: it ends, and its children with it, when stdin ends or when nothing (not
-even the controller's empty heartbeat lines) was heard for ``SILENCE_S``. Rollouts go on: they are their own units.
+The agent lives as long as its controller: it ends, and its children with it, when stdin ends or when nothing
+(not even the controller's empty heartbeat lines) was heard for ``SILENCE_S``. Rollouts go on: they are units
+of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List, NoReturn
 
 from fleetctl.agent.calls import find
 from fleetctl.agent.errors import AgentError
@@ -49,8 +50,12 @@ def serve() -> int:
     for line in _lines(sys.stdin.fileno()):
         if line.strip():
             threading.Thread(target=_answer, args=(line, out), daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(os.getpgrp(), signal.SIGTERM)
+    return _end()
+
+
+def _end() -> NoReturn:
+    """End this process and every child that a call has started."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
 
 
@@ -70,7 +75,7 @@ class _Output:
 
 def _lines(fd: int) -> Iterator[bytes]:
     """Lines until the descriptor ends or stays silent for too long."""
-    held = []
+    held: List[bytes] = []
     while select.select([fd], [], [], SILENCE_S)[0]:
         chunk = os.read(fd, 1 << 20)
         if not chunk:
@@ -97,7 +102,7 @@ def _answer(line: bytes, out: _Output) -> None:
     except AgentError as error:
         out.send({"id": number, "error": error.to_dict()})
     except BrokenPipeError:
-        os._exit(0)
+        _end()
     except BaseException as error:
         import traceback
 
