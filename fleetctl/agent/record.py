@@ -39,7 +39,7 @@ def slot_path(slot: Any) -> Path:
 
 
 class Record:
-        """A step is about to happen; where this cannot be written it raises, and the step must not be.
+    """The one writer of a rollout's events and result; a second one, after a crash, goes on at the end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
