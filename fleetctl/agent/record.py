@@ -19,6 +19,7 @@ ROLLOUTS = HOME / "rollouts"
 SLOTS = HOME / "slots"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
+ABORT = "abort"
 
 
 def checked_name(name: Any, what: str) -> str:
