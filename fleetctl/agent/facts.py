@@ -9,10 +9,11 @@ import sys
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from fleetctl.agent import gpus, net, systemd
 from fleetctl.agent.errors import AgentError
+from fleetctl.agent.files import read_json
 
 STATE = Path("/var/lib/fleetctl")
 LOCKS = Path("/run/fleetctl")
@@ -23,12 +24,13 @@ PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """The ``facts`` of docs/architecture.md; a part that fails is empty and says why in ``errors``.
 
-    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units`` and ``paths``.
+    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units`` (beside those that fill
+    the slots) and ``paths``.
     """
     slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
     ports = sorted({place["port"] for place in slots.values()})
     parts = _Parts()
-    parts.ask("units", {}, units, args.get("units", []))
+    parts.ask("units", {}, lambda: units(sorted({*args.get("units", []), *slot_units(slots)})))
     parts.ask("gpus", {"gpus": [], "apps": [], "error": None}, gpus.query)
     for slot, place in slots.items():
         parts.ask(f"slots.{slot}", no_slot(), slot_facts, slot, place)
@@ -84,6 +86,13 @@ def slot_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     state = None if text is None else json.loads(text)
     metrics = place.get("metrics") or (state or {}).get("metrics") or {}
     return {"state": state, "locked_by": locked_by(slot), "health": slot_health(place["port"], metrics)}
+
+
+def slot_units(slots: Iterable[str]) -> List[str]:
+    """The units that fill the slots by their last commit, and those before; the asker may not know them."""
+    states = [read_json(STATE / "slots" / f"{slot}.json") or {} for slot in slots]
+    found = [part.get("unit") for state in states for part in (state, state.get("previous") or {})]
+    return sorted({unit for unit in found if unit})
 
 
 def no_slot() -> Dict[str, Any]:
