@@ -145,7 +145,7 @@ def metric_sum(text: str, name: str) -> Optional[float]:
 
 
 def locked_by(slot: str) -> Optional[Dict[str, Any]]:
-    """``{"pid", "text"}`` of the slot's lock where held; looking (in /proc/locks) does not take it."""
+    """``{"pid", …}`` and what its file says of the lock's holder; looking (at /proc/locks) takes nothing."""
     path = LOCKS / f"{slot}.lock"
     try:
         status = path.stat()
@@ -153,10 +153,18 @@ def locked_by(slot: str) -> Optional[Dict[str, Any]]:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and device in fields:
-                return {"pid": int(fields[4]), "text": _text(path)}
+                return {**_holder(_text(path)), "pid": int(fields[4])}
     except OSError:
         return None
     return None
+
+
+def _holder(text: Optional[str]) -> Dict[str, Any]:
+    try:
+        said = json.loads(text or "{}")
+    except ValueError:
+        said = {}
+    return said if isinstance(said, dict) else {}
 
 
 def path_facts(path: str) -> Dict[str, Any]:
