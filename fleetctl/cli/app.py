@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from fleetctl.cli import lab
+
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.add_typer(lab.app, name="lab")
 
 
 def main() -> None:
