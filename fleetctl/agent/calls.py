@@ -18,10 +18,10 @@ CALLS: Dict[str, str] = {
     "facts": "fleetctl.agent.facts:facts",
     "logs": "fleetctl.agent.journal:logs",
     "history": "fleetctl.agent.history:history",
-    "preflight": "fleetctl.agent.rollout:preflight",
-    "rollout.start": "fleetctl.agent.rollout:start",
-    "rollout.follow": "fleetctl.agent.rollout:follow",
-    "rollout.abort": "fleetctl.agent.rollout:abort",
+    "preflight": "fleetctl.agent.preflight:preflight",
+    "rollout.start": "fleetctl.agent.control:start",
+    "rollout.follow": "fleetctl.agent.control:follow",
+    "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
 }
 
