@@ -20,7 +20,7 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 Value = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Scalar = Value | bool | int | Number
-Argument = Scalar | list[Value | int | Number]
+Argument = Scalar | Annotated[list[Value | int | Number], Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -90,9 +90,9 @@ class ModelRef(Named):
 
 
 class Probe(Model):
-    """The generation that proves a service: it must bring ``max_tokens`` tokens or end by itself."""
+    """The generation that proves a service: ``prompt`` must draw at least ``max_tokens`` tokens."""
 
-    prompt: Text = "The capital of France is"
+    prompt: Text = "Count from one to one hundred: one, two, three, four,"
     max_tokens: Annotated[int, Field(ge=1)] = 16
 
 
