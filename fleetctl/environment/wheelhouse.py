@@ -7,11 +7,10 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
@@ -19,6 +18,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from fleetctl.environment.closure import Distribution, unmet
+from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.localwheel import write_local_wheel
 from fleetctl.environment.pip import Pip
 from fleetctl.environment.platform import HostPlatform
@@ -29,8 +29,6 @@ BUILDER = "uv==0.13.9"
 SCHEMA = 1
 _BLOCK = 4096
 _BYTE_CODE = 1.3
-
-OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class _Source:
     def __init__(self, pip: Pip, cache: Path, on_event: OnEvent) -> None:
         self._pip = pip
         self._cache = cache
-        self._say = on_event
+        self._say = throttled(on_event)
 
     def wheels(self, requirements: Sequence[str], key: str) -> tuple[Wheel, ...]:
         platform = self._pip.platform
