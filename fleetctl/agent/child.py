@@ -17,7 +17,7 @@ Emit = Callable[[Dict[str, Any]], None]
 KEEP_LINES = 400
 GUARD = """
 exec 3<&0 </dev/null
-(read -r line <&3; kill -9 -- -$$) >/dev/null 2>&1 &
+(read -r line <&3; kill -9 -$$) >/dev/null 2>&1 &
 nice -n 10 "$@" 3<&-
 status=$?
 kill -9 $! 2>/dev/null
