@@ -13,11 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from fleetctl.environment.closure import Distribution, unmet
+from fleetctl.environment.closure import NOT_PINNED, Distribution, unmet
 from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.localwheel import write_local_wheel
 from fleetctl.environment.pip import Pip
@@ -151,8 +150,9 @@ class _Source:
         lacking = unmet({one.name: one for one in found}, pip.platform.markers)
         if not lacking:
             return
-        pinned = {canonicalize_name(Requirement(pin).name) for pin in requirements}
-        whole = pip.report(requirements, lambda text: None, dependencies=True)
+        pinned = {one.name for one in found}
+        agree = all(line.endswith(NOT_PINNED) for line in lacking)
+        whole = pip.report(requirements, lambda text: None, dependencies=True) if agree else []
         add = [f"{one.name}=={one.version}" for one in whole if one.name not in pinned]
         unreached = f" (not reached: {', '.join(silent)})" if silent else ""
         raise FleetError(
