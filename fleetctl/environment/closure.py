@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-
 NOT_PINNED = ", which is not pinned"
 
 
