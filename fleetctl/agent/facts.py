@@ -23,13 +23,14 @@ PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """The ``facts`` of docs/architecture.md; a part that fails is empty and says why in ``errors``.
 
-    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units`` and ``paths``.
+    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units``, ``paths``, and
+    ``gpus`` (default true): ``nvidia-smi`` takes longer than all the rest, so false leaves ``gpus`` None.
     """
     slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
     ports = sorted({place["port"] for place in slots.values()})
     parts = _Parts()
     parts.ask("units", {}, units, args.get("units", []))
-    parts.ask("gpus", {"gpus": [], "apps": [], "error": None}, gpus.query)
+    parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
     for slot, place in slots.items():
         parts.ask(f"slots.{slot}", no_slot(), slot_facts, slot, place)
     parts.ask("ports", {}, lambda: {str(port): net.port_owner(port) for port in ports})

@@ -191,7 +191,7 @@ def table(host: Json, gpus: list[Json]) -> int:
         memory = f"{gpu['memory_used']}MiB / {gpu['memory_total']:>6}MiB"
         power = f"{gpu['power']:.0f}W / {gpu['power_limit']:>4.0f}W"
         state = "P0" if gpu["utilization"] else "P8"
-        print(f"|{gpu['index']:>4}  {shortened(gpu['name']):<27}On  |   {gpu['bus_id']} Off |{0:>21} |")
+        print(f"|{gpu['index']:>4}  {shortened(gpu['name']):<31}On  |   {gpu['bus_id']} Off |{0:>21} |")
         print(
             f"| N/A  {gpu['temperature']:>3}C    {state}  {power:>23} |{memory:>23} |"
             f"{gpu['utilization']:>7}%      Default |"

@@ -14,7 +14,6 @@ LOCK = LAB_DIR / "lock"
 
 BRIDGE = "flt0"
 GATEWAY = "198.18.0.1/24"
-PREFIX_LENGTH = 24
 
 
 @dataclass(frozen=True)

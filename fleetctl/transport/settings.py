@@ -7,6 +7,7 @@ does, and gives rsync and Paramiko the same settings.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import shlex
 import subprocess
@@ -136,7 +137,7 @@ def _overrides(ssh: Ssh) -> list[str]:
         "IdentitiesOnly": "yes" if ssh.identity_file else None,
         "UserKnownHostsFile": ssh.known_hosts,
         "ProxyJump": ssh.proxy_jump,
-        "ConnectTimeout": round(ssh.connect_timeout) if ssh.connect_timeout else None,
+        "ConnectTimeout": math.ceil(ssh.connect_timeout) if ssh.connect_timeout else None,
     }
     return [part for key, value in pairs.items() if value is not None for part in ("-o", f"{key}={value}")]
 
