@@ -90,7 +90,7 @@ def resolve(spec: EnvironmentSpec, platform: HostPlatform, cache: Path, on_event
     cache.mkdir(parents=True, exist_ok=True)
     source = _Source(Pip(platform, spec.indexes, where), cache, on_event)
     wheels = source.wheels(spec.requirements, spec.resolution_key())
-    local = [_describe(write_local_wheel(part, cache)) for part in spec.local]
+    local = [describe(write_local_wheel(part, cache)) for part in spec.local]
     builder = _Source(Pip(platform, (), where), cache, on_event).wheels((BUILDER,), BUILDER)[0]
     house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, spec.imports, cache)
     absent = set((spec.abi or "").split("-")) - {"", *house.abi.split("-")}
@@ -138,7 +138,7 @@ class _Source:
                     path.replace(self._cache / path.name)
                 self._event("ok", text)
         return tuple(
-            _describe(self._cache / _filename(one)) for one in sorted(found, key=lambda one: one.name)
+            describe(self._cache / _filename(one)) for one in sorted(found, key=lambda one: one.name)
         )
 
     def _require_complete(
@@ -166,7 +166,8 @@ class _Source:
         self._say({"step": "resolve", "state": state, "text": text})
 
 
-def _describe(path: Path) -> Wheel:
+def describe(path: Path) -> Wheel:
+    """What a wheel file is: its name and version, its digest and its sizes."""
     name, version, _, _ = parse_wheel_filename(path.name)
     with zipfile.ZipFile(path) as archive:
         sizes = [(entry.filename, entry.file_size) for entry in archive.infolist()]

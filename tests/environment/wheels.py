@@ -23,10 +23,12 @@ def make_wheel(
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
     with WheelFile(path, "w") as wheel:
-        wheel.writestr(f"{name}/__init__.py", code or f"VALUE = {version!r}\n")
+        wheel.writestr(
+            f"{name}/__init__.py", code or f"VALUE = {version!r}\ndef main() -> int:\n    return 0\n"
+        )
         if blob:
             wheel.writestr(f"{name}/blob.bin", b"\0" * blob)
         wheel.writestr(f"{info}/METADATA", "\n".join(lines) + "\n")
         wheel.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
-        wheel.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{name}-cmd = {name}:print\n")
+        wheel.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{name}-cmd = {name}:main\n")
     return path
