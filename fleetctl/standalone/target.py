@@ -14,8 +14,6 @@ from fleetctl.ddtree.tree import compact
 from fleetctl.standalone.layers import Linear, Rotary, attend, gated, rms_norm
 from fleetctl.standalone.weights import Folder, rope_theta
 
-_CHUNK = 256
-
 
 @dataclass(frozen=True)
 class _Layer:
@@ -54,17 +52,16 @@ class Target:
         self.keys = torch.zeros(shape, dtype=self.dtype)
         self.values = torch.zeros(shape, dtype=self.dtype)
 
-    def prefill(self, tokens: list[int]) -> tuple[Tensor, Tensor]:
-        """Fill the cache from position 0; logits [1, vocabulary] of the last token, features of all."""
-        features = []
-        hidden = torch.empty(0)
-        for start in range(0, len(tokens), _CHUNK):
-            chunk = tokens[start : start + _CHUNK]
-            causal = torch.ones(len(chunk), len(chunk), dtype=torch.bool).tril_()
-            depths = list(range(len(chunk)))
-            hidden, captured = self._pass(chunk, depths, start, causal)
-            features.append(captured)
-        return self.head(hidden[-1:]), torch.cat(features)
+    def prefill(self, tokens: list[int], start: int) -> tuple[Tensor, Tensor]:
+        """Cache a stretch of the prompt behind ``start`` tokens.
+
+        Returns the last token's normed hidden state [1, width], for ``head``, and the features
+        [rows, captured * width] of all.
+        """
+        rows = len(tokens)
+        causal = torch.ones(rows, rows, dtype=torch.bool).tril_()
+        hidden, features = self._pass(tokens, list(range(rows)), start, causal)
+        return hidden[-1:], features
 
     def verify(self, tokens: list[int], depths: list[int], start: int, mask: Tensor) -> tuple[Tensor, Tensor]:
         """One pass over a draft tree behind ``start`` cached tokens; the first token is the tree's root.
@@ -102,7 +99,9 @@ class Target:
             x = x + layer.down(gated(layer.gate_up(rms_norm(x, layer.mlp_norm, self.eps))))
             if index in self.capture:
                 captured[index] = x
-        features = torch.cat([captured[index] for index in self.capture], dim=-1) if self.capture else x[:, :0]
+        features = (
+            torch.cat([captured[index] for index in self.capture], dim=-1) if self.capture else x[:, :0]
+        )
         return rms_norm(x, self.norm, self.eps), features
 
 
