@@ -7,6 +7,7 @@ byte code is the same in each environment and survives a move.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
@@ -15,6 +16,7 @@ from fleetctl.agent.environments import MARKER
 from fleetctl.agent.staging import read_json
 
 PARALLEL_FROM = 500
+SKIPPED = r"/site-packages/.*/tests/"
 
 
 def nearest(envs: Path, shas: List[str], python: str) -> Optional[Path]:
@@ -47,11 +49,21 @@ def link_compiled(packages: Path, sibling: Path) -> int:
 
 
 def compile_command(python: str, packages: Path) -> List[str]:
-    """The command that compiles what has no byte code yet; on all cores where that is worth starting them."""
+    """The command that compiles what has no byte code yet; on all cores where that is worth starting them.
+
+    The packages' own tests are left out: a fifth of the work, and no server imports them.
+    """
     compiled = sum(len(names) for _, names in _caches(packages))
-    sources = sum(name.endswith(".py") for _, _, names in os.walk(packages) for name in names)
+    skipped = re.compile(SKIPPED)
+    sources = sum(
+        name.endswith(".py")
+        for folder, _, names in os.walk(packages)
+        if not skipped.search(folder + "/")
+        for name in names
+    )
     cores = ["-j", "0"] if sources - compiled >= PARALLEL_FROM else []
-    return [python, "-I", "-m", "compileall", "-q", *cores, "-s", str(packages), "-p", "", str(packages)]
+    relative = ["-s", str(packages), "-p", ""]
+    return [python, "-I", "-m", "compileall", "-q", *cores, "-x", SKIPPED, *relative, str(packages)]
 
 
 def _caches(packages: Path) -> Iterator[Tuple[Path, List[str]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import subprocess
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -14,11 +15,23 @@ from fleetctl.agent.staging import REFUSALS
 
 Emit = Callable[[Dict[str, Any]], None]
 KEEP_LINES = 400
+GUARD = """
+exec 3<&0 </dev/null
+(read -r line <&3; kill -9 -$$) >/dev/null 2>&1 &
+nice -n 10 "$@" 3<&-
+status=$?
+kill -9 $! 2>/dev/null
+exit $status
+"""
 _ERRNO = re.compile(r"(?:os error |Errno )(\d+)")
 
 
 class Children:
-    """Commands that inherit the lock ``fd``, so that it is held until the last of them has ended."""
+    """Commands that inherit the lock ``fd``, so that it is held until the last of them has ended.
+
+    Each runs in a session of its own under a guard: a shell whose standard input is a pipe that only this
+    process holds open. When this process dies, however it dies, the guard kills the whole session.
+    """
 
     def __init__(self, fd: int, emit: Emit, environment: Dict[str, str], deadline_s: float) -> None:
         self._fd = fd
@@ -34,12 +47,13 @@ class Children:
         """
         start = time.monotonic()
         with subprocess.Popen(
-            ["nice", "-n", "10", *argv],
-            stdin=subprocess.DEVNULL,
+            ["sh", "-c", GUARD, "fleetctl-guard", *argv],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=self._environment,
             pass_fds=(self._fd,),
+            start_new_session=True,
         ) as child:
             assert child.stdout is not None
             output, told = bytearray(), start
@@ -52,7 +66,7 @@ class Children:
                     del output[: -KEEP_LINES * 200]
                 now = time.monotonic()
                 if now - start > self._deadline_s:
-                    child.kill()
+                    os.killpg(child.pid, signal.SIGKILL)
                     raise AgentError(
                         f"{step} has not ended within {self._deadline_s:g} s",
                         where=" ".join(argv[:3]),

@@ -7,11 +7,11 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fleetctl.agent import files, lock, record, systemd
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
-from fleetctl.agent.rollout import ABORT, NOT_RESTORED
+from fleetctl.agent.outcome import NOT_RESTORED
 
 Json = Dict[str, Any]
 Emit = Callable[[Json], None]
@@ -22,6 +22,7 @@ ENDING_S = 15.0
 GONE_S = 20.0
 SLACK_S = 60.0
 DEADLINES = ("drain", "stop", "free", "ready", "generate")
+NEW = ("unit", "unit_text", "service", "probe")
 ENDED = ("inactive", "failed")
 
 
@@ -31,7 +32,7 @@ def unit_of(slot: str) -> str:
 
 
 def start(args: Json, emit: Emit) -> Json:
-    """``rollout.start``: write the plan, start its unit, ``{"id"}``; exit 4 where another one holds the slot."""
+    """``rollout.start``: write the plan and start its unit; exit 4 where another one holds the slot."""
     plan = checked(args["plan"])
     slot = plan["slot"]
     _wait_for_the_last(slot)
@@ -64,9 +65,7 @@ def checked(plan: Any) -> Json:
         )
     missing = [key for key in ("id", "slot", "port", "gpus", "new", "deadlines") if key not in plan]
     missing += [f"deadlines.{name}" for name in DEADLINES if name not in plan.get("deadlines", {})]
-    missing += [
-        f"new.{key}" for key in ("unit", "unit_text", "service", "probe") if key not in plan.get("new", {})
-    ]
+    missing += [f"new.{key}" for key in NEW if key not in plan.get("new", {})]
     if missing:
         raise AgentError(f"the plan lacks {', '.join(missing)}", exit=INPUT)
     record.checked_name(plan["slot"], "slot name")
@@ -105,13 +104,8 @@ def _command(slot: str, folder: Path, plan: Json) -> List[str]:
 
 
 def follow(args: Json, emit: Emit) -> Json:
-    """``rollout.follow``: every event from the first on, then the result. Another process's work, so by its file."""
-    folder = record.folder_of(args["id"])
-    plan = files.read_json(folder / "plan.json")
-    if not isinstance(plan, dict):
-        raise AgentError(
-            f"there is no rollout {args['id']}", where=str(folder), fix="`fleetctl history` lists them"
-        )
+    """``rollout.follow``: every event from the first on, then the result; read from the other's record."""
+    folder, plan = _known(args["id"])
     tail = _Tail(folder / "events.jsonl")
     looked = time.monotonic()
     gone_since: Optional[float] = None
@@ -134,6 +128,15 @@ def follow(args: Json, emit: Emit) -> Json:
                     exit=NOT_RESTORED,
                 )
         time.sleep(TAIL_S)
+
+
+def _known(rollout: Any) -> Tuple[Path, Json]:
+    folder = record.folder_of(rollout)
+    plan = files.read_json(folder / "plan.json")
+    if not isinstance(plan, dict):
+        fix = "`fleetctl history` lists those that are there"
+        raise AgentError(f"there is no rollout {rollout}", where=str(folder), fix=fix)
+    return folder, plan
 
 
 def _alive(slot: str, rollout: str) -> bool:
@@ -173,14 +176,9 @@ class _Tail:
 
 def abort(args: Json, emit: Emit) -> Json:
     """``rollout.abort``: ask a running rollout to undo itself; its result says what came of it."""
-    folder = record.folder_of(args["id"])
-    plan = files.read_json(folder / "plan.json")
-    if not isinstance(plan, dict):
-        raise AgentError(
-            f"there is no rollout {args['id']}", where=str(folder), fix="`fleetctl history` lists them"
-        )
+    folder, plan = _known(args["id"])
     if (folder / "result.json").exists():
         return {"asked": False, "why": "it has ended already"}
-    files.write(folder / ABORT, f"{time.time()}\n", 0o600)
+    files.write(folder / record.ABORT, f"{time.time()}\n", 0o600)
     systemd.run(["systemctl", "kill", "--kill-who=main", "-s", "USR1", "--", unit_of(plan["slot"])])
     return {"asked": True, "why": ""}

@@ -40,7 +40,8 @@ def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
     """Give ``<path>.partial`` its name; the model that had it goes.
 
     ``args``: ``path``, ``digest``, ``files`` ``{relative path: bytes}``. Files in it that are not listed are
-    removed first. Raises :class:`AgentError` (exit 5) when one is missing, has another size, or the disk refuses.
+    removed first. Raises :class:`AgentError` (exit 5) when one is missing or has another size, or the disk
+    refuses.
     """
     path, files = Path(args["path"]), args["files"]
     partial, old = path.with_name(path.name + SUFFIX), path.with_name(path.name + OLD)

@@ -178,10 +178,13 @@ def read_json(path: Path) -> Optional[Dict[str, Any]]:
 
 def free_bytes(path: Path) -> int:
     """Bytes that can be written on the file system of ``path``, or of its nearest parent that exists."""
-    while not path.exists():
-        path = path.parent
-    state = os.statvfs(path)
+    state = os.statvfs(_existing(path))
     return state.f_bavail * state.f_frsize
+
+
+def _existing(path: Path) -> Path:
+    """``path`` or its nearest parent that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 @contextlib.contextmanager
@@ -199,8 +202,9 @@ def refused(path: Path, needed: int, reason: str, evidence: str) -> AgentError:
     """The error for a disk that is full or not writable: path, needed and free bytes."""
     free = free_bytes(path)
     full = reason in (REFUSALS[errno.ENOSPC], REFUSALS[errno.EDQUOT])
+    inodes = f", {os.statvfs(_existing(path)).f_favail:,} inodes free" if full and free >= needed else ""
     return AgentError(
-        f"cannot write {path}: {reason} ({needed:,} bytes needed, {free:,} free)",
+        f"cannot write {path}: {reason} ({needed:,} bytes needed, {free:,} free{inodes})",
         where=str(path),
         fix="free some space there (old environments, models, logs)"
         if full

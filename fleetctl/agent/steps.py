@@ -21,7 +21,8 @@ KILL_S = 5.0
 FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.25
 WAIT_EVERY_S = 1.0
-KEPT = "service mode engine unit environment environment_digest model_id model_paths metrics probe adopted".split()
+KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest", "model_id", "model_paths"]
+KEPT += ["metrics", "probe", "adopted"]
 
 
 @dataclass
@@ -75,9 +76,8 @@ def drain(work: Work) -> None:
         return f"{flying:g} requests in flight" if flying else None
 
     left = work.until(work.limit("drain"), look)
-    work.record.ok(
-        "no request in flight" if left is None else f"{left} after {work.limit('drain'):g} s: going on"
-    )
+    over = f"{left} after {work.limit('drain'):g} s: going on"
+    work.record.ok("no request in flight" if left is None else over)
 
 
 def sum_of(text: str, names: List[str]) -> float:

@@ -1,4 +1,4 @@
-"""Back to what was there before: only what the record shows as begun is undone; the old service proves itself."""
+"""Back to what was there: only what the record shows as begun is undone; the old service proves itself."""
 
 from __future__ import annotations
 

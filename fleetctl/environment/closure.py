@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+NOT_PINNED = ", which is not pinned"
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -35,7 +37,7 @@ def unmet(found: Mapping[str, Distribution], markers: Mapping[str, str]) -> list
                 continue
             there = found.get(canonicalize_name(wanted.name))
             if there is None:
-                lines.append(f"{name} needs {_words(wanted)}, which is not pinned")
+                lines.append(f"{name} needs {_words(wanted)}{NOT_PINNED}")
             elif not wanted.specifier.contains(there.version, prereleases=True):
                 lines.append(f"{name} needs {_words(wanted)}, pinned is {there.version}")
             else:

@@ -113,10 +113,10 @@ class Pip:
                 exit=Exit.PREFLIGHT,
             )
         if found:
-            return self._not_found(Requirement(found[1]), found[2], lines)
+            return self._not_found(Requirement(found[1]), found[2])
         return FleetError("pip failed", where=self.where, fix="see its words", evidence=lines[-15:])
 
-    def _not_found(self, wanted: Requirement, listed: str, lines: list[str]) -> FleetError:
+    def _not_found(self, wanted: Requirement, listed: str) -> FleetError:
         """The wanted pin has no wheel for the host: never was one, or only for others."""
         version = next(iter(wanted.specifier)).version
         versions = [] if listed == "none" else [Version(text) for text in listed.split(", ")]
@@ -132,9 +132,7 @@ class Pip:
         above = [str(one) for one in near if one > Version(version)][:3]
         usable = below + above
         fix = f"versions with a wheel for it near that: {', '.join(usable)}" if usable else ""
-        return FleetError(
-            what, where=self.where, fix=fix or "see its name and the indexes", evidence=lines[-3:]
-        )
+        return FleetError(what, where=self.where, fix=fix or "see its name and the indexes")
 
 
 def _listed(requirements: Sequence[str], folder: Path) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.platform import HostPlatform
 from fleetctl.environment.spec import EnvironmentSpec
-from fleetctl.environment.wheelhouse import OnEvent, Wheel, Wheelhouse, resolve
+from fleetctl.environment.wheelhouse import Wheel, Wheelhouse, resolve
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import Progress, push
@@ -119,7 +120,7 @@ def apply_environment(
         text = f"send {len(plan.send)} wheels, {plan.send_bytes / 1e6:.1f} MB"
         on_event({"step": "send", "state": "begin", "text": text})
         files = [house.folder / wheel.filename for wheel in plan.send]
-        push(host, files, WHEELHOUSE, lambda progress: on_event(sending(progress)))
+        push(host, files, WHEELHOUSE, sending(on_event))
         on_event({"step": "send", "state": "ok", "text": text})
     result = agent.call(
         "environment.build",
@@ -136,7 +137,12 @@ def apply_environment(
     return EnvironmentOnHost(result["path"], house.digest, result["built"], result["seconds"])
 
 
-def sending(progress: Progress) -> dict[str, Any]:
-    """The event for a transfer's progress."""
-    text = f"{progress.percent}% sent, {progress.bytes / 1e6:.1f} MB, {progress.rate / 1e6:.0f} MB/s"
-    return {"step": "send", "state": "wait", "text": text, "left_s": progress.left_s}
+def sending(on_event: OnEvent) -> Callable[[Progress], None]:
+    """A listener to a transfer's progress that passes it on as events."""
+    say = throttled(on_event)
+
+    def pass_on(progress: Progress) -> None:
+        text = f"{progress.percent}% sent, {progress.bytes / 1e6:.1f} MB, {progress.rate / 1e6:.0f} MB/s"
+        say({"step": "send", "state": "wait", "text": text, "left_s": progress.left_s})
+
+    return pass_on

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending
-from fleetctl.environment.wheelhouse import OnEvent
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import push
@@ -112,7 +112,7 @@ def apply_model(agent: Agent, host: Host, plan: ModelPlan, on_event: OnEvent) ->
         )
     text = f"send the model {source.name}, {plan.send_bytes / 1e6:.1f} MB"
     on_event({"step": "send", "state": "begin", "text": text})
-    push(host, sorted(source.iterdir()), f"{path}.partial", lambda progress: on_event(sending(progress)))
+    push(host, sorted(source.iterdir()), f"{path}.partial", sending(on_event))
     agent.call("model.commit", timeout=None, path=path, digest=plan.digest, files=plan.files)
     on_event({"step": "send", "state": "ok", "text": text})
     return ModelOnHost(path, plan.digest, True)

@@ -7,18 +7,17 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from fleetctl.environment.closure import Distribution, unmet
+from fleetctl.environment.closure import NOT_PINNED, Distribution, unmet
+from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.localwheel import write_local_wheel
 from fleetctl.environment.pip import Pip
 from fleetctl.environment.platform import HostPlatform
@@ -29,8 +28,6 @@ BUILDER = "uv==0.13.9"
 SCHEMA = 1
 _BLOCK = 4096
 _BYTE_CODE = 1.3
-
-OnEvent = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def resolve(spec: EnvironmentSpec, platform: HostPlatform, cache: Path, on_event
     cache.mkdir(parents=True, exist_ok=True)
     source = _Source(Pip(platform, spec.indexes, where), cache, on_event)
     wheels = source.wheels(spec.requirements, spec.resolution_key())
-    local = [_describe(write_local_wheel(part, cache)) for part in spec.local]
+    local = [describe(write_local_wheel(part, cache)) for part in spec.local]
     builder = _Source(Pip(platform, (), where), cache, on_event).wheels((BUILDER,), BUILDER)[0]
     house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, spec.imports, cache)
     absent = set((spec.abi or "").split("-")) - {"", *house.abi.split("-")}
@@ -112,7 +109,7 @@ class _Source:
     def __init__(self, pip: Pip, cache: Path, on_event: OnEvent) -> None:
         self._pip = pip
         self._cache = cache
-        self._say = on_event
+        self._say = throttled(on_event)
 
     def wheels(self, requirements: Sequence[str], key: str) -> tuple[Wheel, ...]:
         platform = self._pip.platform
@@ -141,7 +138,7 @@ class _Source:
                     path.replace(self._cache / path.name)
                 self._event("ok", text)
         return tuple(
-            _describe(self._cache / _filename(one)) for one in sorted(found, key=lambda one: one.name)
+            describe(self._cache / _filename(one)) for one in sorted(found, key=lambda one: one.name)
         )
 
     def _require_complete(
@@ -153,8 +150,9 @@ class _Source:
         lacking = unmet({one.name: one for one in found}, pip.platform.markers)
         if not lacking:
             return
-        pinned = {canonicalize_name(Requirement(pin).name) for pin in requirements}
-        whole = pip.report(requirements, lambda text: None, dependencies=True)
+        pinned = {one.name for one in found}
+        agree = all(line.endswith(NOT_PINNED) for line in lacking)
+        whole = pip.report(requirements, lambda text: None, dependencies=True) if agree else []
         add = [f"{one.name}=={one.version}" for one in whole if one.name not in pinned]
         unreached = f" (not reached: {', '.join(silent)})" if silent else ""
         raise FleetError(
@@ -168,7 +166,8 @@ class _Source:
         self._say({"step": "resolve", "state": state, "text": text})
 
 
-def _describe(path: Path) -> Wheel:
+def describe(path: Path) -> Wheel:
+    """What a wheel file is: its name and version, its digest and its sizes."""
     name, version, _, _ = parse_wheel_filename(path.name)
     with zipfile.ZipFile(path) as archive:
         sizes = [(entry.filename, entry.file_size) for entry in archive.infolist()]

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fleetctl.environment.ship import ensure_environment, plan_environment
-from fleetctl.environment.transfer import ensure_model, plan_model
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.rollout.current import Facts, current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
@@ -63,11 +62,10 @@ def deploy_service(
         old = current_target(host, slot, facts)
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
-        environment = plan_environment(fleet, host, service.environment, facts, on_event)
-        models = [plan_model(fleet, host, name, facts) for name in (service.model, service.drafter) if name]
-        new = build_target(fleet, host, service_name, environment.path, environment.digest)
+        needs = survey_needs(fleet, host, service, agent, facts, on_event)
+        new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
         found = difference(host, slot, new, old, facts)
-        changes = [*environment.changes, *(change for model in models for change in model.changes), *found.changes]
+        changes = [*needs.changes, *found.changes]
         outcome = Outcome(host.host, slot, service_name, service.mode, "unchanged", changes, found.diff)
         if not changes:
             if found.warnings:
@@ -85,11 +83,12 @@ def deploy_service(
         )
         if plan_only:
             outcome.verdict = "planned"
-            outcome.findings = _findings(agent, plan, pending=bool(environment.changes or any(m.changes for m in models)))
+            outcome.findings = _findings(agent, plan, pending=bool(needs.changes))
             return outcome
-        ensure_environment(agent, host, environment, on_event)
-        for model in models:
-            ensure_model(agent, host, model, on_event)
+        needs.bring(on_event)
+        if not found.changes:
+            outcome.verdict = "done"
+            return outcome
         outcome.result = run_rollout(agent, plan, interrupt, on_event)
         outcome.verdict = "done"
         return outcome
