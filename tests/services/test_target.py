@@ -61,3 +61,9 @@ def test_a_strangers_unit_is_its_own_service(lab_fleet: Fleet) -> None:
     assert (target.service, target.mode, target.engine, target.model_id) == ("other", "", "", "")
     assert target.metrics == {}
     assert target.probe["max_tokens"] > 0, "it is still asked for a generation"
+
+
+def test_a_unit_of_another_slot_is_a_stranger_in_this_one(lab_fleet: Fleet) -> None:
+    host = lab_fleet.hosts["ct200"]
+    target = recorded_target(host, "wrapper", {"unit": "fleetctl-dflash.service"}, adopted=True)
+    assert (target.service, target.engine) == ("fleetctl-dflash", "")
