@@ -75,9 +75,7 @@ def test_any_text_of_the_inventory_reaches_the_process(
         if value.startswith("-"):
             assert f"--{name}={value}" in words
         else:
-            assert value in [
-                after for word, after in itertools.pairwise(words) if word == f"--{name}"
-            ]
+            assert value in [after for word, after in itertools.pairwise(words) if word == f"--{name}"]
     if "served-model-name" not in args:
         assert words[words.index("--served-model-name") :][:2] == ["--served-model-name", model_id]
     variables = [word for value in systemd.settings(text, "Environment") for word in systemd.words(value)]
