@@ -83,6 +83,8 @@ def ssh(
     if record.host_record(target.name) is None:
         raise FleetError("the lab host is down", where=host, fix="fleetctl lab up", exit=Exit.UNREACHABLE)
     words = command or []
+    if words[:1] == ["--"]:
+        words = words[1:]
     remote = words if len(words) < 2 else [shlex.join(words)]
     argv = keys.ssh_command(target, *remote)
     sys.stdout.flush()
