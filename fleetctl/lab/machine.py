@@ -89,8 +89,8 @@ def start_time(pid: int) -> int:
 
 
 def alive(record: HostRecord) -> bool:
-    """Whether the process that carries the host is the one recorded."""
-    return bool(record.pid) and record.pid_start != 0 and start_time(record.pid) == record.pid_start
+    """Whether the host runs, carried by the process that was recorded."""
+    return populated(record) and record.pid_start != 0 and start_time(record.pid) == record.pid_start
 
 
 def console_tail(paths: HostPaths, lines: int = 12) -> list[str]:
