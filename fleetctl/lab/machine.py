@@ -115,6 +115,7 @@ def _start(paths: HostPaths, record: HostRecord, cgroup: Path) -> None:
         "--link-journal=no",
         "--resolv-conf=off",
         "--timezone=off",
+        "--capability=CAP_NET_ADMIN",
         f"--network-namespace-path={network.netns_path(record.netns)}",
         f"--bind={paths.state}:/var/lib/fleetctl",
     ]

@@ -69,7 +69,8 @@ class Place:
 
     def close(self) -> None:
         """End what is still here."""
-        self.run(sys.executable, "-m", "fleetctl", "lab", "down")
+        if self.machines() or (self.folder / "record.json").exists():
+            self.run(sys.executable, "-m", "fleetctl", "lab", "down")
         self._holder.kill()
         self._holder.wait()
 

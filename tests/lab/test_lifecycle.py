@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,12 +91,11 @@ def test_what_a_killed_up_left_is_cleaned_by_the_next(place: Place, function: st
     _killed(place, "up", function, when)
     machines = place.machines()
 
-    place.lab("up")
+    assert "booted ct129, ct200" in place.lab("up").stdout
     assert ended(machines)
     assert folders_of(machines) == []
     fresh = place.machines()
-    states = json.loads(place.lab("status", "--json").stdout)["hosts"]
-    assert [state["state"] for state in states] == ["up", "up"]
+    assert len(fresh) == 2
 
     place.lab("down")
     _assert_nothing_left(place, before, machines + fresh)
@@ -168,3 +167,17 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(place: Place
     assert "systemd-nspawn" in done.stderr
     assert "apt-get install -y systemd-container openssh-server iproute2 rsync" in done.stderr
     assert not (place.folder / "record.json").exists()
+
+
+def test_two_ups_at_once_boot_each_host_once(place: Place) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = sorted(done.stdout for done in pool.map(lambda _: place.lab("up"), range(2)))
+    assert "are up already" in outcomes[1]
+    assert "booted ct129, ct200" in outcomes[0]
+
+
+def test_a_host_that_left_the_inventory_is_taken_away(place: Place, tmp_path: Path) -> None:
+    place.lab("up")
+    code = "from fleetctl.lab import hosts, inventory; print(hosts.up(inventory.load()[:1]))"
+    assert place.python(code).stdout == "[]\n"
+    assert [file.parent.name for file in place.folder.glob("*/record.json")] == ["ct129"]
