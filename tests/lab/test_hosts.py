@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from fleetctl.lab import gpus, hosts
+from fleetctl.lab import gpus, hosts, keys
 from tests.conftest import Lab
 
 pytestmark = pytest.mark.lab
@@ -90,8 +89,8 @@ def test_status_tells_state_address_and_units(lab: Lab) -> None:
     assert found["ct200"]["units_running"] >= 2
     assert found["ct200"]["uptime_s"] > 0
     plain = _cli("status").stdout.splitlines()
-    assert plain[0].split("\t")[:3] == ["HOST", "ADDRESS", "STATE"]
-    assert plain[2].split("\t")[:3] == ["ct200", lab.address("ct200"), "up"]
+    assert plain[0].split()[:3] == ["HOST", "ADDRESS", "STATE"]
+    assert plain[2].split()[:3] == ["ct200", lab.address("ct200"), "up"]
 
 
 def test_ssh_gives_the_commands_output_and_status(lab: Lab) -> None:
@@ -103,13 +102,14 @@ def test_ssh_gives_the_commands_output_and_status(lab: Lab) -> None:
     assert "ct129, ct200" in unknown.stderr
 
 
-def test_logins_are_quick(lab: Lab) -> None:
-    taken = []
-    for _ in range(5):
-        began = time.monotonic()
-        lab.run("ct200", "true")
-        taken.append(time.monotonic() - began)
-    assert min(taken) < 0.15
+def test_nothing_slows_a_login(lab: Lab) -> None:
+    ssh = keys.ssh_command(
+        lab.hosts["ct200"], "ip route; systemctl list-units --plain --no-legend 'session-*'"
+    )
+    ssh[ssh.index("LogLevel=ERROR")] = "LogLevel=DEBUG1"
+    done = subprocess.run(ssh, capture_output=True, text=True, timeout=60, check=True)
+    assert "kex: algorithm: curve25519-sha256" in done.stderr
+    assert done.stdout.strip().endswith("quickack 1")
 
 
 def test_gpus_say_what_a_test_makes_them_say(lab: Lab) -> None:
