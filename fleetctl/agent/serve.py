@@ -146,7 +146,7 @@ def _unpack(program: Path, folder: Path) -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Remove agents that nobody started for a day, all but the newest few; rollouts run from theirs for hours."""
+    """Remove agents that nobody started for a day, but the newest few; rollouts run from theirs for hours."""
     known = sorted(folder.glob("*.pyz"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in known[KEEP_AGENTS:]:
         if path.stat().st_mtime < time.time() - KEEP_S:
