@@ -25,6 +25,7 @@ from fleetctl.environment.spec import EnvironmentSpec, python_range
 from fleetctl.errors import FleetError
 
 BUILDER = "uv==0.13.9"
+CACHE = ".fleetctl/wheelhouse"
 SCHEMA = 1
 _BLOCK = 4096
 _BYTE_CODE = 1.3
@@ -78,21 +79,22 @@ class Wheelhouse:
         return sum(wheel.unpacked for wheel in self.wheels)
 
 
-def resolve(spec: EnvironmentSpec, platform: HostPlatform, cache: Path, on_event: OnEvent) -> Wheelhouse:
-    """The wheels of ``spec`` for a host, downloaded to ``cache`` where they are not there yet.
+def resolve(spec: EnvironmentSpec, platform: HostPlatform, root: Path, on_event: OnEvent) -> Wheelhouse:
+    """The wheels of ``spec`` for a host, downloaded to the fleet folder ``root`` where they are missing.
 
     The second time for the same pins and platform no index is asked. :class:`FleetError`: exit 2 for pins
     that do not exist, do not fit or are not complete; exit 5 when no index is reached or the host's Python is
     not the one asked for.
     """
-    where = str(spec.source)
+    where = spec.source
     platform.require_python(python_range(spec.python), where)
+    cache = root / CACHE
     cache.mkdir(parents=True, exist_ok=True)
-    source = _Source(Pip(platform, spec.indexes, where), cache, on_event)
+    source = _Source(Pip(platform, tuple(spec.indexes), where), cache, on_event)
     wheels = source.wheels(spec.requirements, spec.resolution_key())
     local = [describe(write_local_wheel(part, cache)) for part in spec.local]
     builder = _Source(Pip(platform, (), where), cache, on_event).wheels((BUILDER,), BUILDER)[0]
-    house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, spec.imports, cache)
+    house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, tuple(spec.imports), cache)
     absent = set((spec.abi or "").split("-")) - {"", *house.abi.split("-")}
     if absent:
         raise FleetError(

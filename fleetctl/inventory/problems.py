@@ -38,24 +38,25 @@ def structure(data: Any) -> tuple[Host | None, list[Problem]]:
     try:
         return Host.model_validate(data), []
     except ValidationError as error:
-        return None, _problems(error, data)
+        return None, in_words(error, data, Host)
 
 
-def _problems(error: ValidationError, data: dict[str, Any]) -> list[Problem]:
+def in_words(error: ValidationError, data: dict[str, Any], model: type[BaseModel]) -> list[Problem]:
+    """What is wrong with ``data`` as a ``model``, one problem a key."""
     found: dict[Key, Problem] = {}
     for details in error.errors(include_url=False):
-        problem = _problem(details, data)
+        problem = _problem(details, data, model)
         found.setdefault(problem.key, problem)
     return list(found.values())
 
 
-def _problem(details: ErrorDetails, data: dict[str, Any]) -> Problem:
+def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]) -> Problem:
     key, bad_key = _key(details["loc"], data)
     name = dotted(key)
     kind = details["type"]
     given = details["input"]
     if kind == "extra_forbidden":
-        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1]), "keys"))
+        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1], model), "keys"))
     if kind == "missing":
         around = dotted(key[:-1])
         what = f"{around} has no {key[-1]}" if around else f"the key {key[-1]} is missing"
@@ -105,8 +106,7 @@ def _key(loc: tuple[int | str, ...], data: Any) -> tuple[Key, bool]:
     return tuple(key), False
 
 
-def _fields(key: Key) -> list[str]:
-    model: Any = Host
+def _fields(key: Key, model: Any) -> list[str]:
     for part in key:
         if isinstance(model, type) and issubclass(model, BaseModel):
             model = _inner(model.model_fields[str(part)].annotation)
