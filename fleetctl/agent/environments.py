@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -12,21 +13,19 @@ MARKER = ".fleetctl-env.json"
 
 
 def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-    """Whether one environment is there, and which wheels for it are not.
+    """Whether one environment is there and, if not, which wheels for it are not.
 
-    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size"}]``, ``root``?. Result: ``{"path",
+    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size", "sha256"}]``, ``root``?. Result: ``{"path",
     "environment": its marker or None, "missing": [filename], "free_bytes"}``.
     """
     root = Path(args.get("root", ROOT))
     path = environment_path(root, args["name"], args["digest"])
-    wheelhouse = root / "wheelhouse"
-    missing = [
-        wheel["filename"] for wheel in args["wheels"] if size(wheelhouse / wheel["filename"]) != wheel["size"]
-    ]
+    there = marker(path, args["digest"])
+    wheels = [] if there is not None else args["wheels"]
     return {
         "path": str(path),
-        "environment": marker(path, args["digest"]),
-        "missing": missing,
+        "environment": there,
+        "missing": [wheel["filename"] for wheel in wheels if not is_whole(root / "wheelhouse", wheel)],
         "free_bytes": free_bytes(root),
     }
 
@@ -52,6 +51,18 @@ def marker(path: Path, digest: str) -> Optional[Dict[str, Any]]:
     """What the environment at ``path`` says it is; None where it is not there or is another one."""
     content = read_json(path / MARKER)
     return content if content is not None and content.get("digest") == digest else None
+
+
+def is_whole(wheelhouse: Path, wheel: Dict[str, Any]) -> bool:
+    """Whether the wheel is there, byte for byte; another one may have the same name and size."""
+    path = wheelhouse / wheel["filename"]
+    if size(path) != wheel["size"]:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    return bool(digest.hexdigest() == wheel["sha256"])
 
 
 def size(path: Path) -> int:

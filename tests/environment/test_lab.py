@@ -55,7 +55,7 @@ class Controller:
         return self.lab.run(host, command).stdout.strip()
 
     def envs(self, host: str = "ct200") -> list[str]:
-        return self.on(f"ls -A {STATE}/envs 2>/dev/null || true", host).split()
+        return self.on(f"ls -A {STATE}/envs 2>/dev/null | grep ^tiny- || true", host).split()
 
     def wait_for(self, step: str) -> None:
         deadline = time.monotonic() + 30
@@ -216,7 +216,7 @@ def test_a_model_is_sent_once_and_again_when_it_changed(controller: Controller) 
     assert second.sent and second.digest != first.digest
     found = controller.on(f"cd {ref.path} && find . -type f | sort").split()
     assert found == ["./.fleetctl-model.json", "./config", "./weights"]
-    assert controller.on(f"ls -A {STATE}/models").split() == ["test-small"]
+    assert controller.on(f"ls -A {STATE}/models | grep ^test-").split() == ["test-small"]
 
 
 def test_an_interrupted_transfer_goes_on(controller: Controller) -> None:
