@@ -15,8 +15,8 @@ MARKER = ".fleetctl-env.json"
 def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """Whether one environment is there and, if not, which wheels for it are not.
 
-    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size", "sha256"}]``, ``root``?. Result: ``{"path",
-    "environment": its marker or None, "missing": [filename], "free_bytes"}``.
+    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size", "sha256"}]``, ``root``?. Result:
+    ``{"path", "environment": its marker or None, "missing": [filename], "free_bytes"}``.
     """
     root = Path(args.get("root", ROOT))
     path = environment_path(root, args["name"], args["digest"])
@@ -76,7 +76,7 @@ def _used(slots: Path) -> Dict[str, Dict[str, str]]:
     for path in slots.glob("*.json"):
         state = read_json(path) or {}
         before = state.get("previous") or {}
-        for when, target in (("previous", before), ("current", state.get("target") or state)):
+        for when, target in (("previous", before), ("current", state)):
             environment = target.get("environment")
             if environment:
                 used.setdefault(environment, {})[path.stem] = when

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending
+from fleetctl.environment.wheelhouse import sha256
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import ModelRef
 from fleetctl.transport.agent import Agent
@@ -138,20 +139,15 @@ def fingerprint(source: Path, cache: Path) -> tuple[str, dict[str, int]]:
         name, state = path.relative_to(source).as_posix(), path.stat()
         stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
         before = known.get(name, {})
-        sha256 = before["sha256"] if before.get("stamp") == stamp else _sha256(path)
+        digest = before["sha256"] if before.get("stamp") == stamp else sha256(path)
         files[name] = state.st_size
-        entries[name] = {"stamp": stamp, "sha256": sha256}
+        entries[name] = {"stamp": stamp, "sha256": digest}
     if not files:
         raise FleetError("the model's source is empty", where=str(source), fix="correct `source`")
     if entries != known:
         cache.mkdir(parents=True, exist_ok=True)
-        draft = memory.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(entries))
-        draft.replace(memory)
+        with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".new", delete=False) as draft:
+            json.dump(entries, draft)
+        Path(draft.name).replace(memory)
     lines = [f"{name}\0{entry['sha256']}" for name, entry in entries.items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12], files
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from fleetctl.environment.platform import HostPlatform
 from fleetctl.environment.spec import EnvironmentSpec
-from fleetctl.environment.wheelhouse import resolve
+from fleetctl.environment.wheelhouse import BUILDER, CACHE, resolve
 from fleetctl.errors import Exit, FleetError
 from tests.environment.wheels import make_wheel
 
@@ -28,6 +29,8 @@ def silent(event: dict[str, Any]) -> None:
 def test_finds_and_downloads_the_pins(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
     make_wheel(index, "alpha", requires=("beta>=1",))
     make_wheel(index, "beta", "1.5")
+    killed = tmp_path / "c" / CACHE / ".download-killed"
+    killed.mkdir(parents=True)
     house = resolve(spec("alpha==1.0", "beta==1.5", local=["standalone"]), platform, tmp_path / "c", silent)
     assert [wheel.name for wheel in house.wheels] == ["alpha", "beta", "fleetctl-standalone"]
     assert house.builder.name == "uv"
@@ -60,6 +63,13 @@ def test_a_damaged_cached_wheel_is_fetched_again(index: Path, platform: HostPlat
     assert cached.read_bytes() == whole
 
 
+def test_an_environment_may_hold_uv_itself(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
+    make_wheel(index, "alpha")
+    house = resolve(spec("alpha==1.0", BUILDER), platform, tmp_path / "c", silent)
+    assert [wheel.name for wheel in house.wheels] == ["alpha", "uv"]
+    assert house.builder == house.wheels[1]
+
+
 def test_digest_is_of_the_content_alone(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
     make_wheel(index, "alpha")
     make_wheel(index, "beta")
@@ -84,6 +94,17 @@ def test_wheels_are_the_hosts_not_the_controllers(index: Path, tmp_path: Path) -
     ):
         house = resolve(spec("alpha==1.0"), HostPlatform(python, "x86_64", glibc), tmp_path / "c", silent)
         assert expected in house.wheels[0].filename
+
+
+def test_two_at_once_ask_once(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
+    make_wheel(index, "alpha")
+    events: list[dict[str, Any]] = []
+    tiny = spec("alpha==1.0", local=["standalone"])
+    with ThreadPoolExecutor(2) as pool:
+        houses = list(pool.map(lambda _: resolve(tiny, platform, tmp_path / "c", events.append), range(2)))
+    assert houses[0] == houses[1]
+    assert sum(event["text"].startswith("resolve") for event in events) == 1
+    assert any("another fleetctl" in event["text"] for event in events)
 
 
 def failing(spec_: EnvironmentSpec, platform: HostPlatform, cache: Path) -> FleetError:
