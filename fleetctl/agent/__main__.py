@@ -36,8 +36,7 @@ def main() -> int:
     if verb in ("rollout", "recover") and len(sys.argv) == 3:
         import importlib
 
-        rollout = importlib.import_module("fleetctl.agent.rollout")
-        return int(rollout.recover(sys.argv[2]) if verb == "recover" else rollout.run(sys.argv[2]))
+        return int(importlib.import_module("fleetctl.agent." + verb).main(sys.argv[2]))
     print("usage: agent serve | rollout DIR | recover DIR", file=sys.stderr)
     return 2
 

@@ -20,6 +20,7 @@ from fleetctl.agent.bytecode import compile_command, link_compiled, nearest
 from fleetctl.agent.child import Children, refusal
 from fleetctl.agent.environments import MARKER, ROOT, environment_path, is_whole, marker
 from fleetctl.agent.errors import PREFLIGHT, AgentError
+from fleetctl.agent.files import write_json
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,
@@ -28,7 +29,6 @@ from fleetctl.agent.staging import (
     refused,
     remove_leftovers,
     staged,
-    write_json,
 )
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -219,7 +219,7 @@ class _Build:
             "files": len(sizes),
             "bytes": sum(sizes),
         }
-        write_json(self.staging.path / MARKER, content)
+        write_json(self.staging.path / MARKER, content, 0o644)
         self.staging.commit()
 
     def _packages(self, environment: Path) -> Path:

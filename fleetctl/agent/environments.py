@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent.staging import free_bytes, read_json
+from fleetctl.agent.files import read_json
+from fleetctl.agent.staging import free_bytes
 
 ROOT = "/var/lib/fleetctl"
 MARKER = ".fleetctl-env.json"
@@ -49,8 +50,8 @@ def environment_path(root: Path, name: str, digest: str) -> Path:
 
 def marker(path: Path, digest: str) -> Optional[Dict[str, Any]]:
     """What the environment at ``path`` says it is; None where it is not there or is another one."""
-    content = read_json(path / MARKER)
-    return content if content is not None and content.get("digest") == digest else None
+    content: Dict[str, Any] = read_json(path / MARKER) or {}
+    return content if content.get("digest") == digest else None
 
 
 def is_whole(wheelhouse: Path, wheel: Dict[str, Any]) -> bool:

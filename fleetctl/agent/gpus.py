@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import shutil
-from typing import Any, Dict, List, Optional
+import threading
+from typing import Any, Dict, List, Optional, Tuple
 
 from fleetctl.agent import systemd
 from fleetctl.agent.errors import AgentError
@@ -32,39 +33,48 @@ KEYS = {
 NUMBERS = {"index", "memory.total", "memory.used", "memory.free", "pid", "used_memory"}
 TIMEOUT_S = 20.0
 
+Row = Dict[str, Any]
+
 
 def query() -> Dict[str, Any]:
-    """``{"gpus": [..], "apps": [..], "error"}``: two short calls of ``nvidia-smi``.
+    """``{"gpus": [..], "apps": [..], "error"}``: two calls of ``nvidia-smi``, side by side.
 
-    A field that the driver does not tell (``[N/A]``) is None. A host without ``nvidia-smi`` has no GPUs
-    and no error. An app's ``gpu`` is its card's index.
+    A field that the driver does not tell (``[N/A]``) is None; of a lost card it tells none. A host without
+    ``nvidia-smi`` has no GPUs and no error. An app's ``gpu`` is its card's index.
     """
     if shutil.which("nvidia-smi") is None:
         return {"gpus": [], "apps": [], "error": None}
-    try:
-        gpus = _ask("--query-gpu", GPU_FIELDS)
-        apps = _ask("--query-compute-apps", APP_FIELDS)
-    except AgentError as error:
-        return {"gpus": [], "apps": [], "error": "; ".join([error.what, *error.evidence])}
-    indexes = {gpu["uuid"]: gpu["index"] for gpu in gpus}
+    apps_answer: List[Tuple[List[Row], Optional[str]]] = []
+    other = threading.Thread(target=lambda: apps_answer.append(_ask("--query-compute-apps", APP_FIELDS)))
+    other.start()
+    gpus, error = _ask("--query-gpu", GPU_FIELDS)
+    other.join()
+    apps, apps_error = apps_answer[0] if apps_answer else ([], "nvidia-smi was not asked")
+    for place, gpu in enumerate(gpus):
+        gpu["index"] = place if gpu["index"] is None else gpu["index"]
+    indexes = {gpu["uuid"]: gpu["index"] for gpu in gpus if gpu["uuid"]}
     for app in apps:
         app["gpu"] = indexes.get(app.pop("gpu_uuid"))
-    return {"gpus": gpus, "apps": apps, "error": None}
+    return {"gpus": gpus, "apps": apps, "error": error or apps_error}
 
 
-def _ask(query_: str, fields: List[str]) -> List[Dict[str, Any]]:
-    done = systemd.run(
-        ["nvidia-smi", f"{query_}={','.join(fields)}", "--format=csv,noheader,nounits"], TIMEOUT_S
-    )
-    rows = [
-        row for row in csv.reader(done.stdout.splitlines(), skipinitialspace=True) if len(row) == len(fields)
-    ]
-    if done.returncode:
-        said = (done.stdout + done.stderr).strip().splitlines()
-        raise AgentError(f"nvidia-smi ended with status {done.returncode}", evidence=said[:5])
-    return [
+def _ask(question: str, fields: List[str]) -> Tuple[List[Row], Optional[str]]:
+    """The rows that came, and what ``nvidia-smi`` said besides where it failed (for one card, or for all)."""
+    command = ["nvidia-smi", f"{question}={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        done = systemd.run(command, TIMEOUT_S)
+    except AgentError as error:
+        return [], error.what
+    lines = list(csv.reader(done.stdout.splitlines(), skipinitialspace=True))
+    rows = [line for line in lines if len(line) == len(fields)]
+    said = [", ".join(line) for line in lines if line and len(line) != len(fields)]
+    answers = [
         {KEYS.get(name, name): _value(name, text.strip()) for name, text in zip(fields, row)} for row in rows
     ]
+    if not done.returncode:
+        return answers, None
+    why = "; ".join([*said, *done.stderr.split("\n")][:3]).strip("; ")
+    return answers, f"nvidia-smi ended with status {done.returncode}: {why}"
 
 
 def _value(name: str, text: str) -> Any:

@@ -30,6 +30,7 @@ PROPERTIES = [
     "InactiveEnterTimestamp",
     "NeedDaemonReload",
     "InvocationID",
+    "Job",
     "TimeoutStopUSec",
     "Description",
 ]
@@ -60,7 +61,7 @@ def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subproce
 
 
 def show(units: Sequence[str]) -> Dict[str, Properties]:
-    """The properties of the units, in one ``systemctl``; one that is not there has LoadState ``not-found``."""
+    """The units' properties, from one ``systemctl``; one that is not there has LoadState ``not-found``."""
     if not units:
         return {}
     done = run(["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *units])
@@ -126,7 +127,7 @@ def reset_failed(unit: str) -> None:
 
 
 def verify(text: str, name: str) -> List[str]:
-    """What ``systemd-analyze verify`` says of a unit's text. Its status is 0 on unknown keys: any line counts."""
+    """What ``systemd-analyze verify`` says of a unit; its status is 0 on unknown keys, so any line counts."""
     with tempfile.TemporaryDirectory(prefix="fleetctl-verify-") as folder:
         path = Path(folder) / name
         path.write_text(text)

@@ -80,7 +80,7 @@ def survey_environment(
     ``root`` is the fleet folder; ``facts`` saves asking for them again. :class:`FleetError` as
     :func:`resolve`.
     """
-    platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts"))
+    platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts", gpus=False))
     house = resolve(spec, platform, root, on_event)
     wheels = [asdict(wheel) for wheel in (*house.wheels, house.builder)]
     status = agent.call("environment.status", name=house.name, digest=house.digest, wheels=wheels)

@@ -61,7 +61,7 @@ def open_agent(host: Host) -> Iterator[Agent]:
 
 
 def _session(transport: paramiko.Transport, settings: Settings) -> paramiko.Channel:
-    import paramiko
+    from fleetctl.transport.quick import paramiko
 
     try:
         return transport.open_session(timeout=HELLO_S)

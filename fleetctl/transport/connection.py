@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import paramiko
-
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.host_keys import check_host_key, known_kinds
 from fleetctl.transport.keys import Candidates
+from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import Settings, place
 
 ATTEMPTS = 5

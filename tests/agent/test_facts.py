@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -155,11 +156,15 @@ def test_looking_at_a_lock_never_takes_it(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(facts, "LOCKS", tmp_path)
     assert facts.locked_by("a") is None
     with (tmp_path / "a.lock").open("w") as lock:
-        lock.write("20260101T000000-a-0001\n")
+        lock.write('{"rollout": "20260101T000000-a-0001", "operator": "me"}')
         lock.flush()
         assert facts.locked_by("a") is None
         fcntl.flock(lock, fcntl.LOCK_EX)
-        held = facts.locked_by("a")
-        assert held is not None
-        assert held["text"] == "20260101T000000-a-0001"
+        assert facts.locked_by("a") == {
+            "rollout": "20260101T000000-a-0001",
+            "operator": "me",
+            "pid": os.getpid(),
+        }
+        lock.truncate(5)
+        assert facts.locked_by("a") == {"pid": os.getpid()}
     assert facts.locked_by("a") is None

@@ -57,7 +57,7 @@ def test_a_rollout_without_a_result_runs_or_crashed(host: Path) -> None:
     record(host, "20260101T000000-a-0001", "a", None)
     record(host, "20260102T000000-a-0002", "a", None)
     lock = (host / "a.lock").open("w")
-    lock.write("20260102T000000-a-0002")
+    lock.write('{"rollout": "20260102T000000-a-0002"}')
     lock.flush()
     assert [entry["outcome"] for entry in ask()] == ["crashed", "crashed"], "an unlocked file holds nobody"
     fcntl.flock(lock, fcntl.LOCK_EX)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -167,15 +168,12 @@ def test_the_end_of_stdin_ends_the_agent_and_its_children(tmp_path: Path, packed
     agent.stdout.readline()
     agent.stdin.write(b'{"id": 1, "call": "facts"}\n')
     agent.stdin.flush()
-    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children")
     end = time.monotonic() + 5
     pids: list[int] = []
     while not pids and time.monotonic() < end:
-        pids = [
-            int(pid)
-            for task in children.parent.parent.iterdir()
-            for pid in (task / "children").read_text().split()
-        ]
+        for children in Path(f"/proc/{agent.pid}/task").glob("*/children"):
+            with suppress(OSError):
+                pids += [int(pid) for pid in children.read_text().split()]
     assert pids
     agent.stdin.close()
     agent.wait(2)
