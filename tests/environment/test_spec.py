@@ -44,7 +44,8 @@ def test_every_shipped_file_is_good_and_fully_pinned() -> None:
 @pytest.mark.parametrize(
     ("line", "instead", "where", "what", "fix"),
     [
-        ("python", "pyhton", "envs/tiny.yaml:1", "2 errors", "correct the lines above"),
+        ("python", "pyhton", "envs/tiny.yaml:2", "unknown key pyhton", "did you mean python"),
+        ("name: tiny\npython", "pyton: 1\nnam", "envs/tiny.yaml:1", "2 errors", "correct the lines above"),
         ("  - alpha==1.0", "  - alpha>=1.0", "envs/tiny.yaml:4", "not pinned", ""),
         ("  - alpha==1.0", "  - alpha==1.*", "envs/tiny.yaml:4", "not pinned", ""),
         ("  - alpha==1.0", "  - alpha @ https://x/y.whl", "envs/tiny.yaml:4", "not pinned", ""),
