@@ -38,13 +38,14 @@ def structure(data: Any) -> tuple[Host | None, list[Problem]]:
     try:
         return Host.model_validate(data), []
     except ValidationError as error:
-        return None, _problems(error, data)
+        return None, in_words(error, data, Host)
 
 
-def _problems(error: ValidationError, data: dict[str, Any]) -> list[Problem]:
+def in_words(error: ValidationError, data: dict[str, Any], model: type[BaseModel]) -> list[Problem]:
+    """What is wrong with ``data`` as a ``model``, one problem a key."""
     every = error.errors(include_url=False)
     meant = {
-        (*details["loc"][:-1], nearest(str(details["loc"][-1]), _fields(details["loc"][:-1])))
+        (*details["loc"][:-1], nearest(str(details["loc"][-1]), _fields(details["loc"][:-1], model)))
         for details in every
         if details["type"] == "extra_forbidden"
     }
@@ -52,18 +53,18 @@ def _problems(error: ValidationError, data: dict[str, Any]) -> list[Problem]:
     for details in every:
         if details["type"] == "missing" and details["loc"] in meant:
             continue  # misspelt, and said so where it stands
-        problem = _problem(details, data)
+        problem = _problem(details, data, model)
         found.setdefault(problem.key, problem)
     return list(found.values())
 
 
-def _problem(details: ErrorDetails, data: dict[str, Any]) -> Problem:
+def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]) -> Problem:
     key, bad_key = _key(details["loc"], data)
     name = dotted(key)
     kind = details["type"]
     given = details["input"]
     if kind == "extra_forbidden":
-        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1]), "keys"))
+        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1], model), "keys"))
     if kind == "missing":
         around = dotted(key[:-1])
         what = f"{around} has no {key[-1]}" if around else f"the key {key[-1]} is missing"
@@ -110,9 +111,8 @@ def _key(loc: tuple[int | str, ...], data: Any) -> tuple[Key, bool]:
     return tuple(key), False
 
 
-def _fields(key: Key) -> list[str]:
-    """The names that the mapping at ``key`` can have."""
-    model: Any = Host
+def _fields(key: Key, model: Any) -> list[str]:
+    """The names that the mapping at ``key`` of a ``model`` can have."""
     for part in key:
         is_model = isinstance(model, type) and issubclass(model, BaseModel)
         model = model.model_fields[str(part)].annotation if is_model else get_args(model)[1]
