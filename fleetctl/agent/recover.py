@@ -19,7 +19,7 @@ PROOF = {"process", "unit", "port"}
 
 
 def main(folder: str) -> int:
-    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; nothing is to do if it has a result."""
+    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; one with a result is left."""
     path = Path(folder)
     if (path / "result.json").exists():
         return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Callable, List, Set
 
 from fleetctl.agent import before, files, record, steps, systemd
@@ -11,13 +10,13 @@ from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
 
 
-@dataclass
 class Undone:
     """What the undo came to: ``left`` is what fills the slot now, ``problems`` what could not be put back."""
 
-    left: str = ""
-    problems: List[str] = field(default_factory=list)
-    evidence: List[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.left = ""
+        self.problems: List[str] = []
+        self.evidence: List[str] = []
 
 
 def undo(work: Work, begun: Set[str]) -> Undone:
