@@ -112,7 +112,9 @@ class Watch:
         self._rest = b""
         self._selector = selectors.DefaultSelector()
         fields = f"--output-fields={FIELDS}"
-        place = f"--after-cursor={after}" if after else "--boot"
+        # --after-cursor loses the unit's first entry where the one at the cursor is another unit's.
+        place = f"--cursor={after}" if after else "--boot"
+        self._after = after
         self._command = ["journalctl", "-q", "--no-pager", "-o", "json", fields, "-u", unit, place]
         self._journal = subprocess.Popen(
             [*self._command, "-f", "--no-tail"],
@@ -206,6 +208,8 @@ class Watch:
         try:
             entry = json.loads(raw)
         except ValueError:
+            return
+        if entry.get("__CURSOR") == self._after:
             return
         message = entry.get("MESSAGE")
         if isinstance(message, list):
