@@ -182,7 +182,8 @@ def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
     work.record.begin(f"{prefix}start", f"start {unit}")
     systemd.reset_failed(unit)
     place = watch.cursor()
-    invocation = systemd.show([unit])[unit].get("InvocationID", "")
+    state = systemd.show([unit])[unit]
+    invocation = "" if probes.running(state) else state.get("InvocationID", "")
     following = Watch(unit, place, work.table, work.interrupt)
     try:
         systemd.start(unit)
@@ -199,6 +200,7 @@ def commit(work: Work) -> None:
     systemd.enable(unit)
     if work.old is not None and work.old["unit"] != unit:
         systemd.disable(work.old["unit"])
+    systemd.daemon_reload()
     record.SLOTS.mkdir(mode=0o755, exist_ok=True)
     files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")

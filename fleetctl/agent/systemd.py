@@ -113,12 +113,12 @@ def kill(unit: str, signal: str = "KILL") -> None:
 
 
 def enable(unit: str) -> None:
-    """Start it at boot. The links are read at boot, so systemd need not reload (0.1 s or more) for them."""
+    """Start it at boot; what systemd says of it lags until the next :func:`daemon_reload`."""
     _act("enable", "--quiet", "--no-reload", "--", unit)
 
 
 def disable(unit: str) -> None:
-    """No longer start it at boot."""
+    """No longer start it at boot; seen by systemd at the next :func:`daemon_reload`."""
     _act("disable", "--quiet", "--no-reload", "--", unit)
 
 

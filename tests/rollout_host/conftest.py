@@ -8,12 +8,27 @@ import pytest
 
 from tests.conftest import Lab
 from tests.rollout_host.host import Host
+from tests.rollout_host.scenarios import Runner
 
 
 @pytest.fixture(scope="session")
-def sites(lab: Lab) -> Iterator[list[Host]]:
+def hosts(lab: Lab) -> Iterator[list[Host]]:
     """An agent session on each lab host."""
-    hosts = [Host(name, lab.address(name), lab.identity, lab.known_hosts) for name in sorted(lab.hosts)]
-    yield hosts
-    for host in hosts:
+    found = [Host(name, lab.address(name), lab.identity, lab.known_hosts) for name in sorted(lab.hosts)]
+    yield found
+    for host in found:
+        host.clean()
         host.close()
+
+
+@pytest.fixture(scope="session")
+def runner(hosts: list[Host], request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """The scenarios of the tests that were selected, already under way."""
+    chosen = [
+        item.callspec.params["name"]
+        for item in request.session.items
+        if hasattr(item, "callspec") and "name" in item.callspec.params and "rollout_host" in item.nodeid
+    ]
+    started = Runner(hosts, chosen)
+    yield started
+    started.close()

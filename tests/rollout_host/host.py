@@ -83,6 +83,20 @@ class Host:
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
+    def install(self, unit: str, text: str, enable: bool = False) -> None:
+        """A unit that nobody's rollout brought, started."""
+        (self.root / "etc/systemd/system" / unit).write_text(text)
+        self.run("systemctl daemon-reload;", f"systemctl {'enable --now' if enable else 'start'} {unit}")
+
+    def clean(self) -> None:
+        """Take away what the tests' slots left: units, slots, rollouts."""
+        self.run(
+            "cd /etc/systemd/system;",
+            "systemctl disable -q --now t[0-9]*-*.service; rm -f t[0-9]*-*.service; systemctl daemon-reload;",
+            "systemctl reset-failed; cd /var/lib/fleetctl; rm -rf slots/t[0-9]*.json rollouts/t[0-9]*",
+            check=False,
+        )
+
     def _read(self) -> None:
         for line in self._stdout:
             message = json.loads(line)

@@ -26,6 +26,11 @@ WantedBy=multi-user.target
 """
 
 
+def quoted(text: str) -> str:
+    """The text inside single quotes in a unit."""
+    return text.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%")
+
+
 class Site:
     """The slot ``t<N>`` with a port of its own."""
 
@@ -46,7 +51,7 @@ class Site:
             "mode": "linear",
             "engine": "wrapper",
             "unit": unit or f"{self.slot}-{service}.service",
-            "unit_text": UNIT.format(knobs=json.dumps(knobs), more=more),
+            "unit_text": UNIT.format(knobs=quoted(json.dumps(knobs)), more=more),
             "environment": None,
             "environment_digest": None,
             "model_id": service,

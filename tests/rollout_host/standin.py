@@ -2,7 +2,7 @@
 
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
-deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (does not listen) · child (leaves a child behind)
+deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
 """
 
 import json
@@ -74,7 +74,7 @@ def main():
         say(line)
     if "die" in KNOBS:
         time.sleep(KNOBS["die"])
-        say("dead at %.6f" % time.time())
+        say(f"dead at {time.time():.6f}")
         os._exit(KNOBS.get("status", 1))
     if KNOBS.get("unbound"):
         time.sleep(3600)
