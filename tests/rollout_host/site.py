@@ -108,6 +108,12 @@ class Site:
         """systemd's view of a unit."""
         return dict(self.host.call("facts", {"units": [unit]})["units"][unit])
 
+    def owner(self) -> Json | None:
+        """Who listens on the slot's port."""
+        slots = {self.slot: {"port": self.port}}
+        found: Json | None = self.host.call("facts", {"slots": slots})["ports"][str(self.port)]
+        return found
+
     def state(self) -> Json | None:
         """``slots/<slot>.json``."""
         path = self.host.state / "slots" / f"{self.slot}.json"

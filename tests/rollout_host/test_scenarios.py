@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -87,11 +88,11 @@ def swap_waits_for_requests_in_flight(site: Site) -> None:
     ):
         time.sleep(0.05)
     new = site.target("two")
-    events, result = site.roll(site.plan(new, old))
+    _events, result = site.roll(site.plan(new, old))
     asking.join()
     assert result["outcome"] == "done", result
     assert '"completion_tokens": 4' in answers[0]
-    assert "drain" in steps(events, "wait")
+    assert result["seconds"]["drain"] > 0.1
     assert site.serves("two")
     assert site.show(old["unit"])["UnitFileState"] == "disabled"
     assert site.show(old["unit"])["ActiveState"] == "inactive"
@@ -114,8 +115,14 @@ def dies_at_start(site: Site) -> None:
     result = fails(site, "port", signatures=[{**known, "fix": "install soundfile"}], die=0.5, says=said)
     assert result["signature"]["id"] == "pkg-soundfile"
     assert result["fix"] == "install soundfile"
-    assert any("exited with status 1" in line for line in result["evidence"])
     assert any("No module named 'soundfile'" in line for line in result["evidence"])
+
+
+@scenario
+def dies_without_a_word(site: Site) -> None:
+    result = fails(site, "port", die=0.5, status=3)
+    assert "exited with status 3" in result["reason"]
+    assert any("dead at" in line for line in result["evidence"])
 
 
 @scenario
@@ -197,7 +204,7 @@ def a_stranger_has_the_port(site: Site) -> None:
         [*site.host.ssh, *server], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        while site.host.call("facts", {"slots": {"x": {"port": site.port}}})["ports"][str(site.port)] is None:
+        while site.owner() is None:
             time.sleep(0.1)
         new = site.target("one")
         events, result = site.roll(site.plan(new))
@@ -207,7 +214,9 @@ def a_stranger_has_the_port(site: Site) -> None:
         assert "install" not in steps(events)
         assert site.unit_text(new["unit"]) is None
     finally:
-        site.host.run(f"pkill -f '[h]ttp.server {site.port}'", check=False)
+        owner = site.owner()
+        if owner is not None:
+            site.host.run(f"kill {owner['pid']}")
         stranger.wait(10)
 
 
@@ -250,22 +259,23 @@ def two_at_once(site: Site) -> None:
     assert result["outcome"] == "done"
 
 
-def killed_in(site: Site, step: str, **knobs: object) -> tuple[list[Json], Json, Json]:
-    """A swap whose process is killed -9 when the step begins."""
-    old = site.deploy("good")
-    new = site.target("new", **knobs)
+def kill_at(site: Site, step: str) -> Callable[[Json], None]:
+    """Kill the rollout's process -9 when the step first begins."""
+    done: list[Json] = []
 
     def kill(event: Json) -> None:
-        if event["step"] == step and event["state"] == "begin":
+        if event["step"] == step and event["state"] == "begin" and not done:
+            done.append(event)
             site.host.run(f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
 
-    events, result = site.roll(site.plan(new, old, ready=8), kill)
-    return events, result, old
+    return kill
 
 
 @scenario
 def killed_while_the_new_one_loads(site: Site) -> None:
-    events, result, old = killed_in(site, "health", load=6)
+    old = site.deploy("good")
+    plan = site.plan(site.target("new", load=6), old)
+    events, result = site.roll(plan, kill_at(site, "health"))
     assert_back(site, old, result, "health")
     assert "recover" in steps(events)
     assert "KILL" in result["reason"]
@@ -276,11 +286,7 @@ def killed_while_the_new_one_loads(site: Site) -> None:
 def killed_while_stopping(site: Site) -> None:
     old = site.deploy("good", deaf=True)
 
-    def kill(event: Json) -> None:
-        if event["step"] == "stop" and event["state"] == "begin":
-            site.host.run(f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
-
-    events, result = site.roll(site.plan(site.target("new"), old), kill)
+    events, result = site.roll(site.plan(site.target("new"), old), kill_at(site, "stop"))
     assert_back(site, old, result, "stop")
     assert "restore-stop" not in steps(events, "begin")
 
@@ -289,11 +295,8 @@ def killed_while_stopping(site: Site) -> None:
 def killed_while_restoring(site: Site) -> None:
     old = site.deploy("good", load=1.5)
 
-    def kill(event: Json) -> None:
-        if event["step"] == "restore-health" and event["state"] == "begin":
-            site.host.run(f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
-
-    _, result = site.roll(site.plan(site.target("bad", die=0.1), old), kill)
+    plan = site.plan(site.target("bad", die=0.1), old)
+    _, result = site.roll(plan, kill_at(site, "restore-health"))
     assert_back(site, old, result, "port")
     assert "ended in step restore-health" in result["reason"]
 
@@ -348,7 +351,7 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
 @scenario
 def aborted_in_the_middle(site: Site) -> None:
     old = site.deploy("good")
-    plan = site.plan(site.target("new", load=10), old)
+    plan = site.plan(site.target("new", load=60), old, ready=60)
 
     def ask(event: Json) -> None:
         if event["step"] == "health" and event["state"] == "begin":
@@ -357,7 +360,7 @@ def aborted_in_the_middle(site: Site) -> None:
     begun = time.monotonic()
     _, result = site.roll(plan, ask)
     assert (result["outcome"], result["exit"], result["failed_step"]) == ("aborted", 6, "health"), result
-    assert time.monotonic() - begun < 9
+    assert time.monotonic() - begun < 30
     assert site.serves("good")
     assert site.unit_text(f"{site.slot}-new.service") is None
     assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"] is False
