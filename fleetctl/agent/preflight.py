@@ -120,6 +120,9 @@ class Preflight:
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
+        if probes.running(self.units[unit]) and (self.old is None or self.old["unit"] != unit):
+            what = f"{unit} runs already, and is not the service that this plan replaces"
+            self._add("unit-runs", what, unit, "plan again with it as the service to replace, or stop it")
         drops = self.units[unit].get("DropInPaths", "").split()
         if drops:
             what = f"{unit} has drop-ins that fleetctl does not manage"
@@ -146,8 +149,7 @@ class Preflight:
         owner = net.port_owner(port)
         if owner is None:
             return
-        ours = {self.new["unit"], *([self.old["unit"]] if self.old else [])}
-        if owner["unit"] in ours:
+        if self.old is not None and owner["unit"] == self.old["unit"]:
             return
         fix = "stop it, or give the slot another port"
         if owner["unit"] and (self.old is None or self.old.get("adopted")):

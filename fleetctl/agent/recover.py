@@ -19,7 +19,7 @@ PROOF = {"process", "unit", "port"}
 
 
 def main(folder: str) -> int:
-    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; nothing is to do if it has a result."""
+    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; one with a result is left."""
     path = Path(folder)
     if (path / "result.json").exists():
         return 0
@@ -43,10 +43,14 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
     """Finish or undo, by what the record shows as begun, and write the result. The slot must be locked."""
     begun = record.begun(kept.past)
     last = next((event["step"] for event in reversed(kept.past) if event["state"] != "info"), None)
+    failure = next((event for event in kept.past if event["state"] == "fail"), None)
     kept.seconds = record.seconds_of(kept.past)
-    reason = f"the rollout's process ended in step {last or 'nothing'} ({why})"
+    reason = f"the rollout's process ended in step {last or 'lock'} ({why})"
     kept.begin("recover", reason)
-    kept.failed_step = last
+    kept.failed_step = failure["step"] if failure else last
+    seen = (failure or {}).get("data") or {}
+    if failure:
+        reason = f"{failure['text']}; then {reason}"
     there = before.load(kept.folder)
     if there is None or not begun & CHANGING:
         kept.ok("nothing was changed")
@@ -57,7 +61,9 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
         if finished is not None:
             return finished
     kept.ok("going back to what was there before")
-    return conclude(work, begun, outcome("rolled-back", ROLLED_BACK, reason, "deploy again"))
+    evidence, signature = seen.get("evidence") or [], seen.get("signature")
+    fix = (signature or {}).get("fix") or "deploy again"
+    return conclude(work, begun, outcome("rolled-back", ROLLED_BACK, reason, fix, evidence, signature))
 
 
 def _finish(work: Work) -> Optional[Dict[str, Any]]:
