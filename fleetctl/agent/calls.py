@@ -23,6 +23,10 @@ CALLS: Dict[str, str] = {
     "rollout.follow": "fleetctl.agent.control:follow",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
+    "environment.list": "fleetctl.agent.environments:list_environments",
+    "environment.status": "fleetctl.agent.environments:status",
+    "model.commit": "fleetctl.agent.models:commit",
+    "model.status": "fleetctl.agent.models:status",
 }
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent import gpus, net, systemd
 from fleetctl.agent.errors import AgentError
@@ -23,31 +23,31 @@ PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """The ``facts`` of docs/architecture.md; a part that fails is empty and says why in ``errors``.
 
-    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units`` and ``paths``.
+    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units``, ``paths``, and
+    ``gpus`` (default true): ``nvidia-smi`` takes longer than all the rest, so false leaves ``gpus`` None.
+    ``units`` in the answer are those asked for, those of the slots' states, and those that hold their ports.
     """
     slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
-    ports = sorted({place["port"] for place in slots.values()})
     parts = _Parts()
-    parts.ask("units", {}, units, args.get("units", []))
-    parts.ask("gpus", {"gpus": [], "apps": [], "error": None}, gpus.query)
+    parts.ask("ports", {}, port_owners, [place["port"] for place in slots.values()])
+    parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
+    parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
     for slot, place in slots.items():
         parts.ask(f"slots.{slot}", no_slot(), slot_facts, slot, place)
-    parts.ask("ports", {}, lambda: {str(port): net.port_owner(port) for port in ports})
     parts.ask("paths", {}, lambda: {path: path_facts(path) for path in args.get("paths", [])})
     parts.ask("disk", None, _disk, STATE)
     parts.ask("os", None, _os)
     parts.ask("glibc", None, _glibc)
     parts.ask("boot_id", None, _text, "/proc/sys/kernel/random/boot_id")
-    found, errors = parts.answers()
     return {
         "hostname": socket.gethostname(),
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "arch": os.uname().machine,
         "kernel": os.uname().release,
         "python": _python(),
-        **{name: found[name] for name in PARTS},
-        "slots": {slot: found[f"slots.{slot}"] for slot in slots},
-        "errors": errors,
+        **{name: parts.answer(name) for name in PARTS},
+        "slots": {slot: parts.answer(f"slots.{slot}") for slot in slots},
+        "errors": parts.errors,
     }
 
 
@@ -55,33 +55,30 @@ class _Parts:
     """Questions asked at once, each in a thread; one that fails leaves its empty answer and a reason."""
 
     def __init__(self) -> None:
+        self.errors: Dict[str, str] = {}
         self._found: Dict[str, Any] = {}
-        self._errors: Dict[str, str] = {}
-        self._threads: List[threading.Thread] = []
+        self._threads: Dict[str, threading.Thread] = {}
 
     def ask(self, name: str, empty: Any, function: Callable[..., Any], *args: Any) -> None:
         def work() -> None:
             try:
                 self._found[name] = function(*args)
             except AgentError as error:
-                self._found[name], self._errors[name] = empty, "; ".join([error.what, *error.evidence])
+                self._found[name], self.errors[name] = empty, "; ".join([error.what, *error.evidence])
             except Exception as error:
-                self._found[name], self._errors[name] = empty, f"{type(error).__name__}: {error}"
+                self._found[name], self.errors[name] = empty, f"{type(error).__name__}: {error}"
 
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        self._threads[name] = threading.Thread(target=work, daemon=True)
+        self._threads[name].start()
 
-    def answers(self) -> Tuple[Dict[str, Any], Dict[str, str]]:
-        for thread in self._threads:
-            thread.join()
-        return self._found, self._errors
+    def answer(self, name: str) -> Any:
+        self._threads[name].join()
+        return self._found[name]
 
 
 def slot_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     """``{"state", "locked_by", "health"}`` of one slot; its metrics' names are the asker's or its state's."""
-    text = _text(STATE / "slots" / f"{slot}.json")
-    state = None if text is None else json.loads(text)
+    state = slot_state(slot)
     metrics = place.get("metrics") or (state or {}).get("metrics") or {}
     return {"state": state, "locked_by": locked_by(slot), "health": slot_health(place["port"], metrics)}
 
@@ -89,6 +86,32 @@ def slot_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
 def no_slot() -> Dict[str, Any]:
     """The facts of a slot that could not be read."""
     return {"state": None, "locked_by": None, "health": no_health("not asked")}
+
+
+def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
+    """Who listens on each port, by the port's digits: ``{"pid", "command", "unit"}`` or None."""
+    return {str(port): net.port_owner(port) for port in ports}
+
+
+def unit_names(asked: List[str], slots: Dict[str, Any], ports: Dict[str, Any]) -> List[str]:
+    """The units asked for, those that the slots' states name, and those that hold the slots' ports."""
+    filling = [(_readable_state(slot) or {}).get("unit") for slot in slots]
+    holders = [owner["unit"] for owner in ports.values() if owner]
+    return list(dict.fromkeys(name for name in (*asked, *filling, *holders) if name))
+
+
+def _readable_state(slot: str) -> Optional[Dict[str, Any]]:
+    try:
+        return slot_state(slot)
+    except ValueError:
+        return None
+
+
+def slot_state(slot: str) -> Optional[Dict[str, Any]]:
+    """``slots/<slot>.json``; None where the slot was never filled by fleetctl."""
+    text = _text(STATE / "slots" / f"{slot}.json")
+    state: Optional[Dict[str, Any]] = None if text is None else json.loads(text)
+    return state
 
 
 def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
@@ -144,7 +167,7 @@ def metric_sum(text: str, name: str) -> Optional[float]:
 
 
 def locked_by(slot: str) -> Optional[Dict[str, Any]]:
-    """``{"pid", "text"}`` of the slot's lock where held; looking (in /proc/locks) does not take it."""
+    """``{"pid", …}`` and what its file says of the lock's holder; looking (at /proc/locks) takes nothing."""
     path = LOCKS / f"{slot}.lock"
     try:
         status = path.stat()
@@ -152,10 +175,18 @@ def locked_by(slot: str) -> Optional[Dict[str, Any]]:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and device in fields:
-                return {"pid": int(fields[4]), "text": _text(path)}
+                return {**_holder(_text(path)), "pid": int(fields[4])}
     except OSError:
         return None
     return None
+
+
+def _holder(text: Optional[str]) -> Dict[str, Any]:
+    try:
+        said = json.loads(text or "{}")
+    except ValueError:
+        said = {}
+    return said if isinstance(said, dict) else {}
 
 
 def path_facts(path: str) -> Dict[str, Any]:

@@ -58,4 +58,4 @@ def _result(folder: Path) -> Optional[Dict[str, Any]]:
 
 def _at_work(rollout: str, slot: str) -> bool:
     lock = locked_by(slot)
-    return lock is not None and rollout in (lock["text"] or "")
+    return lock is not None and lock.get("rollout") == rollout

@@ -26,7 +26,7 @@ def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[s
     for line in _entries(command):
         emit(line)
         count += 1
-    if not count and systemd.show([unit])[unit].get("LoadState") == "not-found":
+    if not count and not args.get("since") and systemd.show([unit])[unit].get("LoadState") == "not-found":
         raise AgentError(
             f"there is no unit {unit}, and its journal has no line",
             where=unit,

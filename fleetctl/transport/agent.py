@@ -29,13 +29,14 @@ WORD = "fleetctl-agent "
 START = """
 f={folder}/{digest}.pyz
 fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }}
-command -v python3 >/dev/null || fail no-python
+p=/usr/bin/python3
+[ -x $p ] || p=$(command -v python3) || fail no-python
 if [ ! -f $f ]; then
-  mkdir -p {folder} && : >$f.$$ || fail no-room
+  mkdir -p {folder} && true >$f.$$ || fail no-room
   echo fleetctl-agent send
   head -c {size} >$f.$$ && [ $(wc -c <$f.$$) = {size} ] && mv $f.$$ $f || fail no-room
 fi
-exec python3 -I -S $f serve
+exec $p -I -S $f serve
 """
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -60,7 +61,7 @@ def open_agent(host: Host) -> Iterator[Agent]:
 
 
 def _session(transport: paramiko.Transport, settings: Settings) -> paramiko.Channel:
-    import paramiko
+    from fleetctl.transport.quick import paramiko
 
     try:
         return transport.open_session(timeout=HELLO_S)

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import paramiko
-
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.host_keys import check_host_key, known_kinds
 from fleetctl.transport.keys import Candidates
+from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import Settings, place
 
 ATTEMPTS = 5
@@ -174,7 +173,7 @@ class _Proxy:
 
     def close(self) -> None:
         self.socket.close()
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
         self._stderr.close()
 
@@ -187,7 +186,7 @@ def _handshake(
     options = transport.get_security_options()
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
     left = max(0.1, min(settings.connect_timeout + 5, deadline - time.monotonic()))
-    transport.banner_timeout = transport.auth_timeout = left
+    transport.banner_timeout = left + HANDSHAKE_S
     done = threading.Event()
     transport.start_client(done)
     if not done.wait(left):

@@ -7,6 +7,7 @@ does, and gives rsync and Paramiko the same settings.
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import shlex
 import subprocess
@@ -113,6 +114,9 @@ def resolve(host: Host, config: Path | None = None) -> Settings:
     except FileNotFoundError:
         fix = "apt-get install openssh-client"
         raise FleetError("OpenSSH's client is not installed here", fix=fix) from None
+    except subprocess.TimeoutExpired:
+        fix = f"try `ssh -G {host.name}`: a `Match exec` in {config or '~/.ssh/config'} may hang"
+        raise FleetError(f"no answer from ssh -G {host.name} within 20 s", fix=fix) from None
     if answer.returncode:
         raise FleetError(
             f"ssh refuses the settings of host {host.name}",
@@ -136,7 +140,7 @@ def _overrides(ssh: Ssh) -> list[str]:
         "IdentitiesOnly": "yes" if ssh.identity_file else None,
         "UserKnownHostsFile": ssh.known_hosts,
         "ProxyJump": ssh.proxy_jump,
-        "ConnectTimeout": round(ssh.connect_timeout) if ssh.connect_timeout else None,
+        "ConnectTimeout": math.ceil(ssh.connect_timeout) if ssh.connect_timeout else None,
     }
     return [part for key, value in pairs.items() if value is not None for part in ("-o", f"{key}={value}")]
 

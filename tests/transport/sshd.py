@@ -1,4 +1,4 @@
-"""A real sshd of the test's own; what its sessions write in /var/lib/fleetctl stays in its mount namespace."""
+"""A real sshd of the test's own; what its sessions write in /var/lib/fleetctl stays there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -135,6 +138,46 @@ def make_key(path: Path, *options: str) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
+@contextmanager
+def relay(sshd: Sshd, resets: int = 0, cut_after: int | None = None) -> Iterator[tuple[TestHost, list[int]]]:
+    """The sshd behind a port that resets its first connections and cuts the others after so many bytes sent.
+
+    Yields the host as reached through it, and a list with one entry a connection.
+    """
+    seen: list[int] = []
+
+    def pump(source: socket.socket, sink: socket.socket, left: float) -> None:
+        with suppress(OSError):
+            while left > 0 and (data := source.recv(65536)):
+                sink.sendall(data)
+                left -= len(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def run() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = door.accept()
+                seen.append(1)
+                if len(seen) <= resets:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", sshd.port))
+                up = threading.Thread(target=pump, args=(near, far, cut_after or float("inf")), daemon=True)
+                down = threading.Thread(target=pump, args=(far, near, float("inf")), daemon=True)
+                up.start()
+                down.start()
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+        threading.Thread(target=run, daemon=True).start()
+        known = sshd.folder / f"known_hosts_{port}"
+        known.write_text(f"[127.0.0.1]:{port} {(sshd.folder / 'host_key.pub').read_text()}")
+        yield sshd.host(port=port, known_hosts=known), seen
+        door.shutdown(socket.SHUT_RDWR)
+
+
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listens on."""
     with socket.socket() as sock:
@@ -142,11 +185,11 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def wait_for(what, seconds: float = 10.0):  # type: ignore[no-untyped-def]
-    """The first true answer of a function, asked every 20 ms for at most ``seconds``."""
+def wait_for(what: Callable[[], object], seconds: float = 10.0) -> None:
+    """Until a function's answer is true; it is asked every 20 ms for at most ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if answer := what():
-            return answer
+        if what():
+            return
         time.sleep(0.02)
     raise AssertionError(f"not within {seconds} s: {what}")

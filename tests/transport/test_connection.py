@@ -1,4 +1,4 @@
-"""Connecting to real sshds: whose key is trusted, which keys are offered, and every way of not getting there."""
+"""Connecting to real sshds: whose key is trusted, which are offered, and every way of not arriving."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.connection import connect
 from fleetctl.transport.known_hosts import fingerprint, known_keys
 from fleetctl.transport.settings import resolve
-from tests.transport.sshd import Sshd, SshSettings, TestHost, free_port, make_key
+from tests.transport.sshd import Sshd, SshSettings, TestHost, free_port, make_key, relay
 
 Start = Callable[..., Sshd]
 
@@ -92,7 +91,8 @@ def test_known_hosts_patterns(tmp_path: Path) -> None:
     key = " ".join((tmp_path / "key.pub").read_text().split()[:2])
     file = tmp_path / "known_hosts"
     file.write_text(
-        f"*.lan,!bad.lan {key}\n[10.0.0.?]:2222 {key}\n@cert-authority *.lan {key}\nnot a line\nplain {key} comment\n"
+        f"*.lan,!bad.lan {key}\n[10.0.0.?]:2222 {key}\n@cert-authority *.lan {key}\n"
+        f"not a line\nplain {key} comment\n"
     )
     found = {
         name: [entry.line for entry in known_keys([file], name)]
@@ -230,54 +230,15 @@ def test_a_host_that_answers_nothing_ends_at_its_connect_timeout(sshd: Sshd) -> 
         assert time.monotonic() - begin < 3
 
 
-@contextmanager
-def relay(port: int, resets: int) -> Iterator[tuple[int, list[int]]]:
-    """A port that resets its first connections, then leads to another; yields it and the count of connections."""
-    seen: list[int] = []
-
-    def pump(source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass
-        sink.close()
-
-    def run() -> None:
-        while True:
-            try:
-                near, _ = door.accept()
-            except OSError:
-                return
-            seen.append(1)
-            if len(seen) <= resets:
-                near.close()
-                continue
-            far = socket.create_connection(("127.0.0.1", port))
-            for pair in ((near, far), (far, near)):
-                threading.Thread(target=pump, args=pair, daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        threading.Thread(target=run, daemon=True).start()
-        yield door.getsockname()[1], seen
-        door.shutdown(socket.SHUT_RDWR)
-
-
-def trusted_at(sshd: Sshd, port: int, tmp_path: Path) -> Path:
-    known = tmp_path / "known"
-    known.write_text(f"[127.0.0.1]:{port} {(sshd.folder / 'host_key.pub').read_text()}")
-    return known
-
-
-def test_reset_handshakes_are_tried_again(sshd: Sshd, tmp_path: Path) -> None:
-    with relay(sshd.port, resets=2) as (port, seen):
-        reach(sshd.host(port=port, known_hosts=trusted_at(sshd, port, tmp_path)))
+def test_reset_handshakes_are_tried_again(sshd: Sshd) -> None:
+    with relay(sshd, resets=2) as (host, seen):
+        reach(host)
     assert len(seen) == 3
 
 
 def test_endless_resets_end_in_an_error(sshd: Sshd) -> None:
-    with relay(sshd.port, resets=99) as (port, seen):
-        error = refused(sshd.host(port=port, connect_timeout=2))
+    with relay(sshd, resets=99) as (host, seen):
+        error = refused(host)
     assert "closed during the SSH handshake" in error.what
     assert "MaxStartups" in error.fix
     assert 1 < len(seen) <= 5
