@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 
 from fleetctl.agent import before, lock, probes, record, steps
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.outcome import CHANGING, DONE, ROLLED_BACK, conclude, outcome
+from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome
 from fleetctl.agent.record import Record
 from fleetctl.agent.steps import Work
 from fleetctl.agent.watch import Interrupt
@@ -52,7 +52,7 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
     if failure:
         reason = f"{failure['text']}; then {reason}"
     there = before.load(kept.folder)
-    if there is None or not begun & CHANGING:
+    if there is None or not begun & record.CHANGING:
         kept.ok("nothing was changed")
         return kept.result(outcome("refused", PREFLIGHT, reason, "deploy again", left="nothing was changed"))
     work = Work(kept, Interrupt(), there)

@@ -9,6 +9,9 @@ from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
 
+FAILED_STOP_S = 10.0
+"""A service that failed has no request worth a longer wait while nothing serves."""
+
 
 class Undone:
     """What the undo came to: ``left`` is what fills the slot now, ``problems`` what could not be put back."""
@@ -23,7 +26,8 @@ def undo(work: Work, begun: Set[str]) -> Undone:
     """Put everything back. Safe to do again after a crash in the middle of it."""
     undone = Undone()
     if "start" in begun:
-        _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"]))
+        limit = min(work.limit("stop"), FAILED_STOP_S)
+        _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
         if not _old_runs(work):
             _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
     if "install" in begun:

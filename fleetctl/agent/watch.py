@@ -19,6 +19,7 @@ from fleetctl.agent.signatures import Signature, Signatures
 KEPT_LINES = 4000
 SETTLE_S = 0.25
 SETTLE_STEP_S = 0.02
+MORE_WORDS_S = 0.1
 OF_SYSTEMD = "systemd: "
 FIELDS = "MESSAGE,PRIORITY,_PID,SYSLOG_IDENTIFIER"
 
@@ -183,7 +184,7 @@ class Watch:
         self._settled = True
         end = time.monotonic() + SETTLE_S
         while True:
-            time.sleep(SETTLE_STEP_S)
+            time.sleep(SETTLE_STEP_S if self.ended else MORE_WORDS_S)
             done = systemd.run(self._command)
             self.lines.clear()
             for raw in done.stdout.splitlines():

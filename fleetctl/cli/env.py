@@ -50,7 +50,7 @@ def list_(
         for error in errors.values():
             output.print_error(error)
     if errors:
-        raise typer.Exit(Exit.PARTIAL)
+        raise typer.Exit(int(Exit.PARTIAL))
 
 
 @app.command()
@@ -62,6 +62,7 @@ def build(
 ) -> None:
     """Build an environment on a host from wheels sent to it; nothing to do where it is there."""
     from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import progress
     from fleetctl.environment.ship import apply_environment, survey_environment
     from fleetctl.environment.spec import load_spec
     from fleetctl.errors import Exit
@@ -74,18 +75,16 @@ def build(
     target = select_host(fleet, host)
     spec = load_spec(fleet.root, name)
 
-    def on_event(event: dict[str, Any]) -> None:
-        if json:
-            output.event(event)
-        elif event["state"] != "begin":
-            output.progress.print(f"{target.name}: {event['text']}", highlight=False, markup=False)
+    with open_agent(target) as agent, progress(output) as listener:
 
-    with open_agent(target) as agent:
+        def on_event(event: dict[str, Any]) -> None:
+            listener({**event, "host": target.name})
+
         house, planned = survey_environment(agent, spec, fleet.root, on_event)
-        if plan:
-            _print_plan(output, target, planned)
-            raise typer.Exit(Exit.OK if planned.is_there else Exit.PLAN_CHANGES)
-        made = apply_environment(agent, target, house, planned, on_event)
+        made = None if plan else apply_environment(agent, target, house, planned, on_event)
+    if made is None:
+        _print_plan(output, target, planned)
+        raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
     if json:
         output.event({"path": made.path, "digest": made.digest, "built": made.built, "seconds": made.seconds})
     elif made.built:

@@ -27,7 +27,9 @@ class Needs:
     bring: Callable[[OnEvent], None]
 
 
-def survey_needs(fleet: Fleet, host: Host, service: Service, agent: Agent, facts: Facts, on_event: OnEvent) -> Needs:
+def survey_needs(
+    fleet: Fleet, host: Host, service: Service, agent: Agent, facts: Facts, on_event: OnEvent
+) -> Needs:
     """What is there and what is missing; changes nothing on the host.
 
     Raises ``FleetError`` as :func:`survey_environment` and :func:`survey_model`.

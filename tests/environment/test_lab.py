@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +26,7 @@ from tests.environment.wheels import make_wheel
 
 pytestmark = pytest.mark.lab
 
+REPOSITORY = Path(__file__).parents[2]
 STATE = "/var/lib/fleetctl"
 FLAG = "/run/fleetctl-test-slow"
 SLOW = f"import os, time\nwhile os.path.exists({FLAG!r}):\n    time.sleep(0.02)\n"
@@ -34,7 +39,7 @@ class Controller:
         self.root = root
         self.index = index
         self.lab = lab
-        self.hosts = load_fleet(Path(__file__).parents[2], "inventories/lab").hosts
+        self.hosts = load_fleet(REPOSITORY, "inventories/lab").hosts
         self.events: list[dict[str, Any]] = []
 
     def spec(self, *pins: str, imports: list[str] | None = None) -> EnvironmentSpec:
@@ -183,6 +188,35 @@ def test_a_read_only_folder_is_named(controller: Controller) -> None:
     assert "read-only" in error.what
     assert f"{STATE}/envs" in error.where
     assert controller.envs() == []
+
+
+def test_the_command(controller: Controller) -> None:
+    make_wheel(controller.index, "alpha")
+    shutil.copytree(REPOSITORY / "inventories" / "lab", controller.root / "inventories")
+    (controller.root / "envs").mkdir()
+    tiny = 'name: tiny\npython: ">=3.9"\nrequirements: [alpha==1.0]\n'
+    (controller.root / "envs" / "tiny.yaml").write_text(tiny)
+
+    def fleetctl(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, "-m", "fleetctl", "--fleet", str(controller.root), "env", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        return done.returncode, done.stdout
+
+    assert fleetctl("build", "ct200", "tinny")[0] == Exit.INPUT
+    code, said = fleetctl("build", "ct200", "tiny", "--plan", "--json")
+    assert code == Exit.PLAN_CHANGES
+    planned = json.loads(said.splitlines()[-1])
+    assert (planned["is_there"], controller.envs()) == (False, [])
+    code, said = fleetctl("build", "ct200", "tiny")
+    assert (code, f"built {planned['path']} in" in said) == (Exit.OK, True)
+    code, said = fleetctl("build", "ct200", "tiny")
+    assert (code, "nothing to do" in said) == (Exit.OK, True)
+    code, said = fleetctl("list", "--json")
+    assert code == Exit.OK
+    listed = json.loads(said)["hosts"]["ct200"]
+    assert planned["path"] in [environment["path"] for environment in listed]
+    assert planned["digest"] in fleetctl("list", "ct200")[1]
 
 
 def source(root: Path, **files: str) -> ModelRef:

@@ -80,6 +80,7 @@ def main():
         time.sleep(3600)
     server = ThreadingHTTPServer(("127.0.0.1", KNOBS["port"]), Handler)
     say("model loaded")
+    say(f"healthy from {time.time() + KNOBS.get('load', 0) - (time.monotonic() - STARTED):.6f}")
     server.serve_forever()
 
 
