@@ -84,7 +84,7 @@ def deploy_service(
         )
         if plan_only:
             outcome.verdict = "planned"
-            outcome.findings = _findings(agent, plan, pending=bool(needs.changes))
+            outcome.findings = _findings(agent, plan, needs.pending)
             return outcome
         needs.bring(on_event)
         if not found.changes:
@@ -122,8 +122,12 @@ def _unhealthy(host: Host, slot: str, service: str, warnings: list[str]) -> Flee
     )
 
 
-def _findings(agent: Agent, plan: Plan, pending: bool) -> list[dict[str, Any]]:
-    """Preflight's findings; what the deploy itself would still bring (environment, models) is not one."""
+def _findings(agent: Agent, plan: Plan, pending: list[str]) -> list[dict[str, Any]]:
+    """Preflight's findings, without those about paths that the deploy itself will bring."""
     found = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
-    expected = {"environment-missing", "model-missing"} if pending else set()
-    return [finding for finding in found if finding["id"] not in expected]
+
+    def is_expected(finding: dict[str, Any]) -> bool:
+        lines = finding["evidence"] or [f"{finding['what']} {finding['where']}"]
+        return all(any(path in line for path in pending) for line in lines)
+
+    return [finding for finding in found if not is_expected(finding)]

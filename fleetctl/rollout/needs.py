@@ -19,10 +19,14 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """A service's environment and models on one host; ``changes`` says what ``bring`` will do, in words."""
+    """A service's environment and models on one host.
+
+    ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words.
+    """
 
     environment_path: str
     environment_digest: str
+    pending: list[str]
     changes: list[str]
     bring: Callable[[OnEvent], None]
 
@@ -37,25 +41,26 @@ def survey_needs(
     environment = host.environments[service.environment]
     names = [name for name in (service.model, service.drafter) if name is not None]
     models = [survey_model(agent, host.models[name], fleet.root) for name in names]
-    changes = [
-        f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in models if not model.is_there
-    ]
+    missing = [model for model in models if not model.is_there]
+    pending = [model.path for model in missing]
+    changes = [f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in missing]
 
     def bring_models(on_event: OnEvent) -> None:
         for model in models:
             apply_model(agent, host, model, on_event)
 
     if environment.spec is None:
-        return Needs(environment.path or "", "", changes, bring_models)
+        return Needs(environment.path or "", "", pending, changes, bring_models)
 
     spec = load_spec(fleet.root, environment.spec)
     house, plan = survey_environment(agent, spec, fleet.root, on_event, facts)
     if not plan.is_there:
         sending = f", sending {plan.send_bytes / 1e6:.0f} MB of wheels" if plan.send else ""
+        pending.append(plan.path)
         changes.insert(0, f"build {plan.path}{sending}")
 
     def bring(on_event: OnEvent) -> None:
         apply_environment(agent, host, house, plan, on_event)
         bring_models(on_event)
 
-    return Needs(plan.path, plan.digest, changes, bring)
+    return Needs(plan.path, plan.digest, pending, changes, bring)
