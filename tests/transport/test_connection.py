@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import Exit, FleetError
+from fleetctl.transport import connection
 from fleetctl.transport.connection import connect
 from fleetctl.transport.known_hosts import fingerprint, known_keys
 from fleetctl.transport.settings import resolve
@@ -270,11 +271,15 @@ def test_many_threads_at_once_stay_under_the_hosts_limit(start_sshd: Start) -> N
     assert errors == []
 
 
-def test_nothing_is_left_open(sshd: Sshd) -> None:
+def test_nothing_is_left_open(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         reach(sshd.host())
     refused(sshd.host(identity_file=sshd.folder / "host_key"))
+    refused(sshd.host(known_hosts=sshd.folder / "none"))
+    with relay(sshd, resets=99) as (host, _):
+        refused(host)
     deadline = time.monotonic() + 2
     while len(list(Path("/proc/self/fd").iterdir())) > before and time.monotonic() < deadline:
         time.sleep(0.05)
