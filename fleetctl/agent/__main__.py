@@ -37,6 +37,8 @@ def main() -> int:
 
         return serve()
     if verb in ("rollout", "recover") and len(sys.argv) == 3:
+        if verb == "recover" and os.path.exists(os.path.join(sys.argv[2], "result.json")):  # noqa: PTH110, PTH118
+            return 0
         import importlib
 
         return int(importlib.import_module("fleetctl.agent." + verb).main(sys.argv[2]))

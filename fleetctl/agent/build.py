@@ -7,7 +7,6 @@ into it from its cache; byte code, checks and the marker follow, and only then d
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import platform
 import shutil
@@ -19,8 +18,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from fleetctl.agent.bytecode import compile_command, link_compiled, nearest
 from fleetctl.agent.child import Children, refusal
-from fleetctl.agent.environments import MARKER, ROOT, environment_path, marker
+from fleetctl.agent.environments import MARKER, ROOT, environment_path, is_whole, marker
 from fleetctl.agent.errors import PREFLIGHT, AgentError
+from fleetctl.agent.files import write_json
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,
@@ -29,7 +29,6 @@ from fleetctl.agent.staging import (
     refused,
     remove_leftovers,
     staged,
-    write_json,
 )
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -171,7 +170,7 @@ class _Build:
 
     def _require_whole(self, wheels: List[Dict[str, Any]]) -> None:
         """Remove each wheel whose bytes are not what its digest says; refuse to go on if there was one."""
-        wrong = [wheel["filename"] for wheel in wheels if not self._is_whole(wheel)]
+        wrong = [wheel["filename"] for wheel in wheels if not is_whole(self.wheelhouse, wheel)]
         for name in wrong:
             (self.wheelhouse / name).unlink(missing_ok=True)
         if wrong:
@@ -181,16 +180,6 @@ class _Build:
                 fix="run it again: what was damaged is gone and will be sent anew",
                 exit=PREFLIGHT,
             )
-
-    def _is_whole(self, wheel: Dict[str, Any]) -> bool:
-        digest = hashlib.sha256()
-        try:
-            with (self.wheelhouse / wheel["filename"]).open("rb") as file:
-                for chunk in iter(lambda: file.read(1 << 20), b""):
-                    digest.update(chunk)
-        except FileNotFoundError:
-            return False
-        return bool(digest.hexdigest() == wheel["sha256"])
 
     def _compile(self) -> None:
         packages = self._packages(self.staging.path)
@@ -230,7 +219,7 @@ class _Build:
             "files": len(sizes),
             "bytes": sum(sizes),
         }
-        write_json(self.staging.path / MARKER, content)
+        write_json(self.staging.path / MARKER, content, 0o644)
         self.staging.commit()
 
     def _packages(self, environment: Path) -> Path:

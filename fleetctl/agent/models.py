@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict
 
 from fleetctl.agent.environments import size
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.staging import disk_errors, free_bytes, read_json, sync, sync_folder, write_json
+from fleetctl.agent.files import read_json, sync_folder, write_json
+from fleetctl.agent.staging import disk_errors, free_bytes, sync
 
 MARKER = ".fleetctl-model.json"
 SUFFIX = ".partial"
@@ -59,7 +60,7 @@ def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
                 fix="run it again: it goes on where it stopped",
                 exit=PREFLIGHT,
             )
-        write_json(partial / MARKER, {"schema": 1, "digest": args["digest"], "files": files})
+        write_json(partial / MARKER, {"schema": 1, "digest": args["digest"], "files": files}, 0o644)
         sync(partial)
         if path.exists():
             path.rename(old)

@@ -69,10 +69,12 @@ class Preflight:
         if not all(UNIT_NAME.fullmatch(name) for name in names):
             self.findings.append(finding("unit-name", f"no unit names: {', '.join(names)}"))
             return
-        self.gpus: Json = {}
+        self.gpus: Json = {"gpus": [], "apps": [], "error": None}
         verified: List[List[str]] = []
         text = self.new["unit_text"]
-        asked = [threading.Thread(target=lambda: self.gpus.update(gpus.query()))]
+        asked = []
+        if plan["gpus"]:
+            asked.append(threading.Thread(target=lambda: self.gpus.update(gpus.query())))
         if text is not None:
             asked.append(
                 threading.Thread(target=lambda: verified.append(systemd.verify(text, self.new["unit"])))
@@ -100,11 +102,23 @@ class Preflight:
 
     def _state(self) -> None:
         state = files.read_json(record.slot_path(self.plan["slot"]))
-        held = state.get("unit") if isinstance(state, dict) else None
+        state = state if isinstance(state, dict) else {}
+        held = state.get("unit")
         if held and (self.old is None or self.old["unit"] != held):
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
+        unit, text = self.new["unit"], self.new["unit_text"]
+        ours = {held, (state.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
+        path = systemd.UNITS / unit
+        if (
+            text is not None
+            and unit not in ours
+            and path.exists()
+            and path.read_text(encoding="utf-8") != text
+        ):
+            what = f"{path} is there and not from this slot's last rollouts: it is replaced"
+            self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
 
     def _unit(self, said: Optional[List[str]]) -> None:
         unit = self.new["unit"]
@@ -120,6 +134,9 @@ class Preflight:
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
+        if probes.running(self.units[unit]) and (self.old is None or self.old["unit"] != unit):
+            what = f"{unit} runs already, and is not the service that this plan replaces"
+            self._add("unit-runs", what, unit, "plan again with it as the service to replace, or stop it")
         drops = self.units[unit].get("DropInPaths", "").split()
         if drops:
             what = f"{unit} has drop-ins that fleetctl does not manage"
@@ -146,8 +163,7 @@ class Preflight:
         owner = net.port_owner(port)
         if owner is None:
             return
-        ours = {self.new["unit"], *([self.old["unit"]] if self.old else [])}
-        if owner["unit"] in ours:
+        if self.old is not None and owner["unit"] == self.old["unit"]:
             return
         fix = "stop it, or give the slot another port"
         if owner["unit"] and (self.old is None or self.old.get("adopted")):

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Union
 from fleetctl.agent import before, lock, probes, record, recover, steps, watch
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
-from fleetctl.agent.outcome import CHANGING, DONE, ROLLED_BACK, conclude, outcome, shown
+from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome, shown
 from fleetctl.agent.preflight import Preflight
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signature
@@ -78,7 +78,7 @@ class Rollout:
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
-            steps.stop(work, "stop", work.old["unit"])
+            steps.stop(work, "stop", work.old["unit"], work.limit("stop"))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()
@@ -125,7 +125,7 @@ class Rollout:
         failed = self._record.step
         self._record.fail(reason, {"evidence": seen, "signature": shown(signature)})
         self._record.failed_step = failed
-        if self._work is None or not begun & CHANGING:
+        if self._work is None or not begun & record.CHANGING:
             code = ROLLED_BACK if outcome_ == "aborted" else PREFLIGHT
             name = outcome_ if outcome_ == "aborted" else "refused"
             left = "nothing was changed"
