@@ -18,8 +18,10 @@ from fleetctl.agent.environments import MARKER, list_environments, status
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.staging import building
 from fleetctl.environment.wheelhouse import describe
+from tests.agent.pythons import pythons
 from tests.environment.wheels import make_wheel
 
+REPOSITORY = Path(__file__).parents[2]
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
@@ -90,6 +92,30 @@ def test_builds_and_says_what_it_built(host: Host) -> None:
     assert host.envs == ["tiny-0123456789ab"]
     steps = [event["step"] for event in host.events if event["state"] == "ok"]
     assert steps == ["builder", "venv", "install", "compile", "check", "commit"]
+
+
+@pytest.mark.parametrize("interpreter", pythons())
+def test_builds_with_each_python_that_is_here(host: Host, interpreter: str) -> None:
+    tag, version = subprocess.check_output(
+        [interpreter, "-c", "import sys; v = sys.version_info; print('cp%d%d %d.%d.%d' % (v[:2] + v[:3]))"],
+        text=True,
+    ).split()
+    args = host.args(make_wheel(host.wheelhouse, "alpha"), python=tag, imports=["alpha"])
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(REPOSITORY)!r}); from fleetctl.agent.build import build; "
+        "print(json.dumps(build(json.load(sys.stdin), lambda event: None)))"
+    )
+    done = subprocess.run(
+        [interpreter, "-I", "-S", "-c", code],
+        input=json.dumps(args),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["built"]
+    assert python(made["path"], "import sys, alpha; print(sys.version.split()[0])") == version
 
 
 def test_second_build_does_nothing(host: Host) -> None:
