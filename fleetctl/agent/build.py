@@ -158,7 +158,7 @@ class _Build:
             if any(reason in error.what for reason in FULL):
                 shutil.rmtree(self.staging.path, ignore_errors=True)
                 names = [wheel["name"] for wheel in wheels]
-                self._run("prune", [uv, "cache", "clean", "--force", *names])
+                self._run("prune", [uv, "cache", "clean", *names])
             else:
                 self._require_whole(wheels)
             raise
