@@ -91,7 +91,7 @@ def test_builds_and_says_what_it_built(host: Host) -> None:
     assert marker["bytes"] > 0
     assert host.envs == ["tiny-0123456789ab"]
     steps = [event["step"] for event in host.events if event["state"] == "ok"]
-    assert steps == ["builder", "venv", "install", "compile", "check", "commit"]
+    assert steps == [f"build-{step}" for step in ("builder", "venv", "install", "compile", "check", "commit")]
 
 
 @pytest.mark.parametrize("interpreter", pythons())
@@ -237,7 +237,7 @@ def slow_wheel(host: Host) -> tuple[Path, Path]:
 
 def wait_for_check(host: Host) -> None:
     deadline = time.monotonic() + 30
-    while not any(event["step"] == "check" for event in host.events):
+    while not any(event["step"] == "build-check" for event in host.events):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -256,7 +256,7 @@ def test_two_builds_of_one_environment_make_it_once(host: Host) -> None:
     for thread in threads:
         thread.join()
     assert sorted(result["built"] for result in results) == [False, True]
-    assert any(event["step"] == "lock" for event in host.events)
+    assert any(event["step"] == "build-lock" for event in host.events)
     assert host.envs == ["tiny-0123456789ab"]
 
 
