@@ -97,14 +97,15 @@ class _Build:
 
     def _step(self, step: str, work: Callable[[], Any]) -> Any:
         start = time.monotonic()
-        self.emit({"step": step, "state": "begin", "text": STEPS[step]})
+        self.emit({"step": f"build-{step}", "state": "begin", "text": STEPS[step]})
         result = work()
         self.seconds[step] = round(time.monotonic() - start, 3)
-        self.emit({"step": step, "state": "ok", "text": f"{STEPS[step]}: {self.seconds[step]:.1f} s"})
+        text = f"{STEPS[step]}: {self.seconds[step]:.1f} s"
+        self.emit({"step": f"build-{step}", "state": "ok", "text": text})
         return result
 
     def _run(self, step: str, argv: List[str], progress: Optional[Callable[[], str]] = None) -> None:
-        status, lines = self.children.run(step, argv, progress or (lambda: STEPS[step]))
+        status, lines = self.children.run(f"build-{step}", argv, progress or (lambda: STEPS[step]))
         reason = refusal(lines) if status else None
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))
@@ -158,7 +159,7 @@ class _Build:
             if any(reason in error.what for reason in FULL):
                 shutil.rmtree(self.staging.path, ignore_errors=True)
                 names = [wheel["name"] for wheel in wheels]
-                self._run("prune", [uv, "cache", "clean", "--force", *names])
+                self.children.run("build-prune", [uv, "cache", "clean", *names], lambda: STEPS["prune"])
             else:
                 self._require_whole(wheels)
             raise
@@ -188,7 +189,7 @@ class _Build:
         if sibling is not None:
             link_compiled(packages, self._packages(sibling))
         argv = compile_command(self.python, packages)
-        _, lines = self.children.run("compile", argv, lambda: STEPS["compile"])
+        _, lines = self.children.run("build-compile", argv, lambda: STEPS["compile"])
         reason = refusal(lines)
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))
@@ -228,7 +229,7 @@ class _Build:
 
 STEPS = {
     "builder": "unpack uv",
-    "prune": "remove what a killed build left",
+    "prune": "remove what a build left half done",
     "venv": "make the venv",
     "install": "install the wheels",
     "compile": "compile to byte code",
@@ -265,7 +266,12 @@ def _require_python(tag: str) -> None:
 
 def _waiting(emit: Emit, left: float) -> None:
     emit(
-        {"step": "lock", "state": "wait", "text": "another build of this environment", "left_s": round(left)}
+        {
+            "step": "build-lock",
+            "state": "wait",
+            "text": "another build of this environment",
+            "left_s": round(left),
+        }
     )
 
 

@@ -38,7 +38,7 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
 
 
 def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-    """Give ``<path>.partial`` its name; the model that had it goes.
+    """Give ``<path>.partial`` its name; the model that had it goes. Nothing where this very model has it.
 
     ``args``: ``path``, ``digest``, ``files`` ``{relative path: bytes}``. Files in it that are not listed are
     removed first. Raises :class:`AgentError` (exit 5) when one is missing or has another size, or the disk
@@ -46,7 +46,10 @@ def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
     """
     path, files = Path(args["path"]), args["files"]
     partial, old = path.with_name(path.name + SUFFIX), path.with_name(path.name + OLD)
-    with disk_errors(path, 0):
+    with disk_errors(path, sum(files.values())):
+        if (read_json(path / MARKER) or {}).get("digest") == args["digest"]:
+            shutil.rmtree(partial, ignore_errors=True)
+            return {"path": str(path)}
         for entry in sorted(partial.rglob("*"), reverse=True):
             if entry.is_dir():
                 _remove_if_empty(entry)

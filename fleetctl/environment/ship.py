@@ -16,6 +16,7 @@ from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import Progress, push
 from fleetctl.transport.settings import Host
 
+HASHING_S = 600.0
 WHEELHOUSE = "/var/lib/fleetctl/wheelhouse"
 
 
@@ -83,7 +84,9 @@ def survey_environment(
     platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts", gpus=False))
     house = resolve(spec, platform, root, on_event)
     wheels = [asdict(wheel) for wheel in (*house.wheels, house.builder)]
-    status = agent.call("environment.status", name=house.name, digest=house.digest, wheels=wheels)
+    status = agent.call(
+        "environment.status", timeout=HASHING_S, name=house.name, digest=house.digest, wheels=wheels
+    )
     return house, plan_environment(status, house)
 
 

@@ -120,7 +120,7 @@ def test_a_killed_agent_leaves_no_environment_and_the_next_build_starts_clean(
     spec = controller.spec("slow==1.0", imports=["slow"])
     controller.on(f"touch {FLAG}")
     caught = in_background(lambda: controller.ensure(spec))
-    controller.wait_for("check")
+    controller.wait_for("build-check")
     (half,) = controller.envs()
     assert half.endswith(".building")
     controller.on("pkill -KILL -f '[.]pyz serve'")
@@ -131,7 +131,7 @@ def test_a_killed_agent_leaves_no_environment_and_the_next_build_starts_clean(
     assert controller.on(f"pgrep -f '{STATE}/envs/[t]iny' || true") == ""
     controller.on(f"rm {FLAG}")
     assert controller.ensure(spec).built
-    assert any(event["step"] == "prune" for event in controller.events)
+    assert any(event["step"] == "build-prune" for event in controller.events)
     assert controller.envs() == [half.removesuffix(".building")]
 
 
@@ -141,9 +141,9 @@ def test_two_controllers_build_it_once(controller: Controller, lab: Lab) -> None
     controller.on(f"touch {FLAG}")
     other = Controller(controller.root, controller.index, lab)
     first = in_background(lambda: controller.ensure(spec))
-    controller.wait_for("check")
+    controller.wait_for("build-check")
     second = in_background(lambda: other.ensure(spec))
-    other.wait_for("lock")
+    other.wait_for("build-lock")
     controller.on(f"rm {FLAG}")
     assert (first().built, second().built) == (True, False)
 
