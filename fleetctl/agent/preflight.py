@@ -129,7 +129,9 @@ class Preflight:
             return
         if said is None:
             self._add("unit-verify", "systemd-analyze verify could not be run", unit, "install systemd")
-        elif said:
+        missing = [found["where"] for found in self.findings if found["id"] == "environment-missing"]
+        said = [line for line in said or [] if not any(place in line for place in missing)]
+        if said:
             self._add("unit-verify", f"systemd-analyze verify: {said[0]}", unit, "correct the unit", said)
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
@@ -146,12 +148,16 @@ class Preflight:
         environment = self.new.get("environment")
         if not environment:
             return
-        python = Path(environment) / "bin" / "python"
-        if not os.access(python, os.X_OK):
-            self._add("environment-python", f"{python} cannot be run", environment, "build the environment")
-        if ENVIRONMENTS in Path(environment).parents and not (Path(environment) / MARKER).is_file():
+        place = Path(environment)
+        fix = f"fleetctl env build: {place.name} is then complete"
+        if not place.is_dir():
+            self._add("environment-missing", f"{place} is not there", environment, fix)
+        elif ENVIRONMENTS in place.parents and not (place / MARKER).is_file():
             what = f"the environment is not complete: {MARKER} is missing"
-            self._add("environment-incomplete", what, environment, "build the environment again")
+            self._add("environment-incomplete", what, environment, fix)
+        elif not os.access(place / "bin" / "python", os.X_OK):
+            what = f"{place / 'bin' / 'python'} cannot be run"
+            self._add("environment-python", what, environment, fix)
 
     def _models(self) -> None:
         for path in self.new.get("model_paths") or []:

@@ -425,7 +425,7 @@ def an_incomplete_environment_and_a_missing_model(site: Site) -> None:
     new["model_paths"] = ["/dev/shm/none"]
     answer = site.host.call("preflight", {"plan": site.plan(new)})
     ids = [one["id"] for one in answer["findings"]]
-    assert ids == ["environment-python", "environment-incomplete", "model-missing"]
+    assert ids == ["environment-missing", "model-missing"]
     assert "+[Unit]" in answer["diff"]
 
 
