@@ -65,7 +65,10 @@ class Preflight:
         self.new: Json = plan["new"]
         self.old: Optional[Json] = plan.get("old")
         self.findings: List[Json] = []
-        names = [self.new["unit"], *([self.old["unit"]] if self.old else [])]
+        state = files.read_json(record.slot_path(plan["slot"]))
+        self._slot: Json = state if isinstance(state, dict) else {}
+        names = [self.new["unit"]]
+        names += [other["unit"] for other in (self.old, self._slot) if other and other.get("unit")]
         if not all(UNIT_NAME.fullmatch(name) for name in names):
             self.findings.append(finding("unit-name", f"no unit names: {', '.join(names)}"))
             return
@@ -101,15 +104,14 @@ class Preflight:
         self.findings.append(finding(rule, what, *rest, **named))
 
     def _state(self) -> None:
-        state = files.read_json(record.slot_path(self.plan["slot"]))
-        state = state if isinstance(state, dict) else {}
-        held = state.get("unit")
-        if held and (self.old is None or self.old["unit"] != held):
+        held = self._slot.get("unit")
+        adopted = self.old is not None and self.old.get("adopted")
+        if held and not adopted and (self.old is None or self.old["unit"] != held):
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
         unit, text = self.new["unit"], self.new["unit_text"]
-        ours = {held, (state.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
+        ours = {held, (self._slot.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
         path = systemd.UNITS / unit
         if (
             text is not None
