@@ -131,7 +131,7 @@ class Ladder:
             if not asked.done:
                 self._judge()
         if asked.answer is None:
-            return Answer(False, "the question itself failed", never=True)
+            return Answer(False, f"the question itself failed: {asked.error}", never=True)
         answer: Answer = asked.answer
         return answer
 

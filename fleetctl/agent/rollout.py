@@ -48,11 +48,11 @@ class Rollout:
         slot = self._plan["slot"]
         self._record.begin("lock", f"slot {slot}")
         try:
-            held = lock.acquire(slot, self._plan, LOCK_PATIENCE_S)
+            lock.acquire(slot, self._plan, LOCK_PATIENCE_S)
         except AgentError as error:
             self._record.fail(error.what)
             return self._record.result(outcome("refused", LOCKED, error.what, error.fix))
-        self._record.ok(f"slot {slot} is locked", {"descriptor": held})
+        self._record.ok(f"slot {slot} is locked")
         try:
             return self._forward()
         except Aborted:

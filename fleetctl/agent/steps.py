@@ -198,9 +198,9 @@ def commit(work: Work) -> None:
     unit = work.new["unit"]
     work.record.begin("commit", f"{unit} becomes the slot's service")
     systemd.enable(unit)
-    leaving = work.old["unit"] if work.old is not None else unit
-    if leaving != unit and work.before["units"][leaving]["enabled"] == "enabled":
-        systemd.disable(leaving)
+    for other, there in work.before["units"].items():
+        if other != unit and there["enabled"] == "enabled":
+            systemd.disable(other)
     systemd.daemon_reload()
     record.SLOTS.mkdir(mode=0o755, exist_ok=True)
     files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)

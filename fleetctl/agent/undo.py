@@ -36,8 +36,7 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         undone.left = _left_without(work, begun)
         return undone
     unit = work.old["unit"]
-    rungs = [rung for rung in ("process", "unit") if rung in work.before["rungs"]]
-    rungs += [rung for rung in work.before["rungs"] if rung not in rungs]
+    rungs: List[str] = work.before["rungs"]
     old = work.old
     if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
         proof = ", ".join(rungs) if rungs else "it passed no probe before"

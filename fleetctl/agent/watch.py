@@ -230,6 +230,7 @@ class Asked:
 
     def __init__(self, question: Callable[[], Any], interrupt: Interrupt) -> None:
         self.answer: Any = None
+        self.error = ""
         self.done = False
         self._question = question
         self._interrupt = interrupt
@@ -238,6 +239,8 @@ class Asked:
     def _run(self) -> None:
         try:
             self.answer = self._question()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
         finally:
             self.done = True
             self._interrupt.wake()

