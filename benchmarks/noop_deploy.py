@@ -53,7 +53,9 @@ def main() -> None:
             "median_s": statistics.median(taken),
             "min_s": min(taken),
             "max_s": max(taken),
-            "fleetctl_ratio": statistics.median(f / t for f, t in zip(seconds["fleetctl"], taken, strict=True)),
+            "fleetctl_ratio": statistics.median(
+                f / t for f, t in zip(seconds["fleetctl"], taken, strict=True)
+            ),
         }
         for name, taken in seconds.items()
     }
@@ -63,7 +65,9 @@ def main() -> None:
             f"fleetctl takes {row['fleetctl_ratio']:.3f} of it"
         )
     if args.json:
-        args.json.write_text(json.dumps({"runs": args.runs, "service": args.service, **report}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({"runs": args.runs, "service": args.service, **report}, indent=1) + "\n"
+        )
 
 
 def _interleaved(commands: dict[str, list[str]], runs: int, folder: Path) -> dict[str, list[float]]:
@@ -119,7 +123,13 @@ def _ansible(peers: Path, folder: Path, hosts: list[Host], unit: str) -> list[st
             "hosts": "all",
             "gather_facts": False,
             "tasks": [
-                {"ansible.builtin.copy": {"src": unit, "dest": f"/etc/systemd/system/{unit}", "mode": "0644"}},
+                {
+                    "ansible.builtin.copy": {
+                        "src": unit,
+                        "dest": f"/etc/systemd/system/{unit}",
+                        "mode": "0644",
+                    }
+                },
                 {"ansible.builtin.systemd_service": {"name": unit, "state": "started", "enabled": True}},
             ],
         }

@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.lab import gpus, hosts, inventory, network, record
 from fleetctl.lab.inventory import LabHost
-from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS
+from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS, HostPaths
 
 LAB_INVENTORY = Path(__file__).parents[1] / "inventories" / "lab"
 
@@ -27,6 +27,10 @@ class Lab:
     def address(self, name: str) -> str:
         """The host's address in the lab's network."""
         return self.hosts[name].address
+
+    def state(self, name: str) -> Path:
+        """The host's /var/lib/fleetctl, as a folder here."""
+        return HostPaths(name).state
 
     def run(
         self, name: str, command: str, *, check: bool = True, timeout: float = 60

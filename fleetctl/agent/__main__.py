@@ -28,12 +28,17 @@ def main() -> int:
             os.execv(python, [python, "-I", "-S"] + sys.argv)  # noqa: RUF005
         print("fleetctl-agent old-python %s %s" % (sys.executable, sys.version.split()[0]))
         return 3
+    unpacked = sys.argv[0][: -len(".pyz")]
+    if sys.argv[0].endswith(".pyz") and os.path.isdir(unpacked):  # noqa: PTH112
+        sys.path.insert(0, unpacked)
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb == "serve":
         from fleetctl.agent.serve import serve
 
         return serve()
     if verb in ("rollout", "recover") and len(sys.argv) == 3:
+        if verb == "recover" and os.path.exists(os.path.join(sys.argv[2], "result.json")):  # noqa: PTH110, PTH118
+            return 0
         import importlib
 
         return int(importlib.import_module("fleetctl.agent." + verb).main(sys.argv[2]))

@@ -15,7 +15,7 @@ CONTEXT_MIB = 1024
 
 
 def take(plan: Json, gpus: Json, units: Dict[str, systemd.Properties]) -> Json:
-    """Unit files, enablement and activity of both units, the slot's state, the GPUs' baseline."""
+    """Unit files, enablement and activity of the slot's units, its state, the GPUs' baseline."""
     old = plan.get("old")
     leaving = units[old["unit"]] if old else {}
     return {

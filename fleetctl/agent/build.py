@@ -7,7 +7,6 @@ into it from its cache; byte code, checks and the marker follow, and only then d
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import platform
 import shutil
@@ -19,8 +18,9 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from fleetctl.agent.bytecode import compile_command, link_compiled, nearest
 from fleetctl.agent.child import Children, refusal
-from fleetctl.agent.environments import MARKER, ROOT, environment_path, marker
+from fleetctl.agent.environments import MARKER, ROOT, environment_path, is_whole, marker
 from fleetctl.agent.errors import PREFLIGHT, AgentError
+from fleetctl.agent.files import write_json
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,
@@ -29,7 +29,6 @@ from fleetctl.agent.staging import (
     refused,
     remove_leftovers,
     staged,
-    write_json,
 )
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -98,14 +97,15 @@ class _Build:
 
     def _step(self, step: str, work: Callable[[], Any]) -> Any:
         start = time.monotonic()
-        self.emit({"step": step, "state": "begin", "text": STEPS[step]})
+        self.emit({"step": f"build-{step}", "state": "begin", "text": STEPS[step]})
         result = work()
         self.seconds[step] = round(time.monotonic() - start, 3)
-        self.emit({"step": step, "state": "ok", "text": f"{STEPS[step]}: {self.seconds[step]:.1f} s"})
+        text = f"{STEPS[step]}: {self.seconds[step]:.1f} s"
+        self.emit({"step": f"build-{step}", "state": "ok", "text": text})
         return result
 
     def _run(self, step: str, argv: List[str], progress: Optional[Callable[[], str]] = None) -> None:
-        status, lines = self.children.run(step, argv, progress or (lambda: STEPS[step]))
+        status, lines = self.children.run(f"build-{step}", argv, progress or (lambda: STEPS[step]))
         reason = refusal(lines) if status else None
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))
@@ -159,7 +159,7 @@ class _Build:
             if any(reason in error.what for reason in FULL):
                 shutil.rmtree(self.staging.path, ignore_errors=True)
                 names = [wheel["name"] for wheel in wheels]
-                self._run("prune", [uv, "cache", "clean", "--force", *names])
+                self.children.run("build-prune", [uv, "cache", "clean", *names], lambda: STEPS["prune"])
             else:
                 self._require_whole(wheels)
             raise
@@ -171,7 +171,7 @@ class _Build:
 
     def _require_whole(self, wheels: List[Dict[str, Any]]) -> None:
         """Remove each wheel whose bytes are not what its digest says; refuse to go on if there was one."""
-        wrong = [wheel["filename"] for wheel in wheels if not self._is_whole(wheel)]
+        wrong = [wheel["filename"] for wheel in wheels if not is_whole(self.wheelhouse, wheel)]
         for name in wrong:
             (self.wheelhouse / name).unlink(missing_ok=True)
         if wrong:
@@ -182,16 +182,6 @@ class _Build:
                 exit=PREFLIGHT,
             )
 
-    def _is_whole(self, wheel: Dict[str, Any]) -> bool:
-        digest = hashlib.sha256()
-        try:
-            with (self.wheelhouse / wheel["filename"]).open("rb") as file:
-                for chunk in iter(lambda: file.read(1 << 20), b""):
-                    digest.update(chunk)
-        except FileNotFoundError:
-            return False
-        return bool(digest.hexdigest() == wheel["sha256"])
-
     def _compile(self) -> None:
         packages = self._packages(self.staging.path)
         shas = [wheel["sha256"] for wheel in self.args["wheels"]]
@@ -199,7 +189,7 @@ class _Build:
         if sibling is not None:
             link_compiled(packages, self._packages(sibling))
         argv = compile_command(self.python, packages)
-        _, lines = self.children.run("compile", argv, lambda: STEPS["compile"])
+        _, lines = self.children.run("build-compile", argv, lambda: STEPS["compile"])
         reason = refusal(lines)
         if reason:
             raise refused(self.staging.final, self.needed, reason, "\n".join(lines))
@@ -230,7 +220,7 @@ class _Build:
             "files": len(sizes),
             "bytes": sum(sizes),
         }
-        write_json(self.staging.path / MARKER, content)
+        write_json(self.staging.path / MARKER, content, 0o644)
         self.staging.commit()
 
     def _packages(self, environment: Path) -> Path:
@@ -239,7 +229,7 @@ class _Build:
 
 STEPS = {
     "builder": "unpack uv",
-    "prune": "remove what a killed build left",
+    "prune": "remove what a build left half done",
     "venv": "make the venv",
     "install": "install the wheels",
     "compile": "compile to byte code",
@@ -276,7 +266,12 @@ def _require_python(tag: str) -> None:
 
 def _waiting(emit: Emit, left: float) -> None:
     emit(
-        {"step": "lock", "state": "wait", "text": "another build of this environment", "left_s": round(left)}
+        {
+            "step": "build-lock",
+            "state": "wait",
+            "text": "another build of this environment",
+            "left_s": round(left),
+        }
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Tuple
 
 from fleetctl.agent.environments import MARKER
-from fleetctl.agent.staging import read_json
+from fleetctl.agent.files import read_json
 
 PARALLEL_FROM = 500
 SKIPPED = r"/site-packages/.*/tests/"

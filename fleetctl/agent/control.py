@@ -19,7 +19,7 @@ Emit = Callable[[Json], None]
 TAIL_S = 0.02
 LIVE_EVERY_S = 1.0
 ENDING_S = 15.0
-GONE_S = 20.0
+GONE_S = 3.0
 SLACK_S = 60.0
 DEADLINES = ("drain", "stop", "free", "ready", "generate")
 NEW = ("unit", "unit_text", "service", "probe")
@@ -66,6 +66,8 @@ def checked(plan: Any) -> Json:
     missing = [key for key in ("id", "slot", "port", "gpus", "new", "deadlines") if key not in plan]
     missing += [f"deadlines.{name}" for name in DEADLINES if name not in plan.get("deadlines", {})]
     missing += [f"new.{key}" for key in NEW if key not in plan.get("new", {})]
+    probe = plan.get("new", {}).get("probe") or {}
+    missing += [f"new.probe.{key}" for key in ("prompt", "max_tokens") if key not in probe]
     if missing:
         raise AgentError(f"the plan lacks {', '.join(missing)}", exit=INPUT)
     record.checked_name(plan["slot"], "slot name")

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent.staging import free_bytes, read_json
+from fleetctl.agent.files import read_json
+from fleetctl.agent.staging import free_bytes
 
 ROOT = "/var/lib/fleetctl"
 MARKER = ".fleetctl-env.json"
 
 
 def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-    """Whether one environment is there, and which wheels for it are not.
+    """Whether one environment is there and, if not, which wheels for it are not.
 
-    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size"}]``, ``root``?. Result: ``{"path",
-    "environment": its marker or None, "missing": [filename], "free_bytes"}``.
+    ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size", "sha256"}]``, ``root``?. Result:
+    ``{"path", "environment": its marker or None, "missing": [filename], "free_bytes"}``.
     """
     root = Path(args.get("root", ROOT))
     path = environment_path(root, args["name"], args["digest"])
-    wheelhouse = root / "wheelhouse"
-    missing = [
-        wheel["filename"] for wheel in args["wheels"] if size(wheelhouse / wheel["filename"]) != wheel["size"]
-    ]
+    there = marker(path, args["digest"])
+    wheels = [] if there is not None else args["wheels"]
     return {
         "path": str(path),
-        "environment": marker(path, args["digest"]),
-        "missing": missing,
+        "environment": there,
+        "missing": [wheel["filename"] for wheel in wheels if not is_whole(root / "wheelhouse", wheel)],
         "free_bytes": free_bytes(root),
     }
 
@@ -50,8 +50,20 @@ def environment_path(root: Path, name: str, digest: str) -> Path:
 
 def marker(path: Path, digest: str) -> Optional[Dict[str, Any]]:
     """What the environment at ``path`` says it is; None where it is not there or is another one."""
-    content = read_json(path / MARKER)
-    return content if content is not None and content.get("digest") == digest else None
+    content: Dict[str, Any] = read_json(path / MARKER) or {}
+    return content if content.get("digest") == digest else None
+
+
+def is_whole(wheelhouse: Path, wheel: Dict[str, Any]) -> bool:
+    """Whether the wheel is there, byte for byte; another one may have the same name and size."""
+    path = wheelhouse / wheel["filename"]
+    if size(path) != wheel["size"]:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            digest.update(chunk)
+    return bool(digest.hexdigest() == wheel["sha256"])
 
 
 def size(path: Path) -> int:
@@ -65,7 +77,7 @@ def _used(slots: Path) -> Dict[str, Dict[str, str]]:
     for path in slots.glob("*.json"):
         state = read_json(path) or {}
         before = state.get("previous") or {}
-        for when, target in (("previous", before), ("current", state.get("target") or state)):
+        for when, target in (("previous", before), ("current", state)):
             environment = target.get("environment")
             if environment:
                 used.setdefault(environment, {})[path.stem] = when

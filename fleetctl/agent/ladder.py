@@ -13,8 +13,9 @@ from fleetctl.agent.signatures import Signature, Signatures
 from fleetctl.agent.watch import Asked, Interrupt, Watch
 
 FIRST_PAUSE_S = 0.02
-LONGEST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 0.25
 STATE_EVERY_S = 1.0
+FRESH_S = 0.05
 WAIT_EVERY_S = 1.0
 NOT_STARTED_S = 2.0
 JOURNAL_LINES = 20
@@ -82,7 +83,7 @@ class Ladder:
             "model": self._target.get("model_id") or "a model",
             "tokens": (self._target.get("probe") or {}).get("max_tokens"),
         }
-        self._record.begin(self._prefix + rung, probes.ASKS[rung].format(**words), durable=False)
+        self._record.begin(self._prefix + rung, probes.ASKS[rung].format(**words))
         self._said_at = time.monotonic()
         self._last = ""
         self._deadline, self._limit = self._ready_by, float(self._deadlines["ready"])
@@ -107,7 +108,8 @@ class Ladder:
             self._look()
             return Answer(self._main > 0, f"main process {self._main}" if self._main else self._words())
         if rung == "unit":
-            self._look()
+            if time.monotonic() - self._looked_at > FRESH_S or not self._main:
+                self._look()
             return Answer(self._state.get("ActiveState") == "active", f"{self._unit} is {self._words()}")
         if rung == "port":
             self._judge()
@@ -129,7 +131,7 @@ class Ladder:
             if not asked.done:
                 self._judge()
         if asked.answer is None:
-            return Answer(False, "the question itself failed", never=True)
+            return Answer(False, f"the question itself failed: {asked.error}", never=True)
         answer: Answer = asked.answer
         return answer
 

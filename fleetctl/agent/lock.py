@@ -22,7 +22,7 @@ def path_of(slot: str) -> Path:
 
 
 def acquire(slot: str, plan: Dict[str, Any], patience_s: float) -> int:
-    """Take the slot's lock for the life of this process, and write into it who holds it."""
+    """Take the slot's lock until the descriptor is closed or this process ends; its text says who holds it."""
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     handle = os.open(path_of(slot), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     end = time.monotonic() + patience_s

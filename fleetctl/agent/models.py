@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict
 
 from fleetctl.agent.environments import size
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.staging import disk_errors, free_bytes, read_json, sync, sync_folder, write_json
+from fleetctl.agent.files import read_json, sync_folder, write_json
+from fleetctl.agent.staging import disk_errors, free_bytes, sync
 
 MARKER = ".fleetctl-model.json"
 SUFFIX = ".partial"
@@ -37,7 +38,7 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
 
 
 def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-    """Give ``<path>.partial`` its name; the model that had it goes.
+    """Give ``<path>.partial`` its name; the model that had it goes. Nothing where this very model has it.
 
     ``args``: ``path``, ``digest``, ``files`` ``{relative path: bytes}``. Files in it that are not listed are
     removed first. Raises :class:`AgentError` (exit 5) when one is missing or has another size, or the disk
@@ -45,7 +46,10 @@ def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
     """
     path, files = Path(args["path"]), args["files"]
     partial, old = path.with_name(path.name + SUFFIX), path.with_name(path.name + OLD)
-    with disk_errors(path, 0):
+    with disk_errors(path, sum(files.values())):
+        if (read_json(path / MARKER) or {}).get("digest") == args["digest"]:
+            shutil.rmtree(partial, ignore_errors=True)
+            return {"path": str(path)}
         for entry in sorted(partial.rglob("*"), reverse=True):
             if entry.is_dir():
                 _remove_if_empty(entry)
@@ -59,7 +63,7 @@ def commit(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
                 fix="run it again: it goes on where it stopped",
                 exit=PREFLIGHT,
             )
-        write_json(partial / MARKER, {"schema": 1, "digest": args["digest"], "files": files})
+        write_json(partial / MARKER, {"schema": 1, "digest": args["digest"], "files": files}, 0o644)
         sync(partial)
         if path.exists():
             path.rename(old)

@@ -7,11 +7,13 @@ import os
 import socket
 import sys
 import time
-from http import client
 from pathlib import Path
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple
 
 from fleetctl.agent import systemd
+
+if TYPE_CHECKING:
+    from http import client
 
 LISTEN = "0A"
 ANSWER_BYTES = 1 << 20
@@ -97,6 +99,8 @@ def http(
 
     ``(None, reason)`` where no answer came. ``timeout`` bounds the whole, a body that trickles included.
     """
+    from http import client
+
     deadline = time.monotonic() + timeout
     connection = client.HTTPConnection(address(port), port, timeout=timeout)
     try:

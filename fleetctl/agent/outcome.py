@@ -13,7 +13,6 @@ Json = Dict[str, Any]
 DONE = 0
 ROLLED_BACK = 6
 NOT_RESTORED = 7
-CHANGING = {"stop", "install", "start", "commit"}
 
 
 def conclude(work: Work, begun: Set[str], failed: Json) -> Json:

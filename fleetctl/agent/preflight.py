@@ -65,14 +65,19 @@ class Preflight:
         self.new: Json = plan["new"]
         self.old: Optional[Json] = plan.get("old")
         self.findings: List[Json] = []
-        names = [self.new["unit"], *([self.old["unit"]] if self.old else [])]
+        state = files.read_json(record.slot_path(plan["slot"]))
+        self._slot: Json = state if isinstance(state, dict) else {}
+        names = [self.new["unit"]]
+        names += [other["unit"] for other in (self.old, self._slot) if other and other.get("unit")]
         if not all(UNIT_NAME.fullmatch(name) for name in names):
             self.findings.append(finding("unit-name", f"no unit names: {', '.join(names)}"))
             return
-        self.gpus: Json = {}
+        self.gpus: Json = {"gpus": [], "apps": [], "error": None}
         verified: List[List[str]] = []
         text = self.new["unit_text"]
-        asked = [threading.Thread(target=lambda: self.gpus.update(gpus.query()))]
+        asked = []
+        if plan["gpus"]:
+            asked.append(threading.Thread(target=lambda: self.gpus.update(gpus.query())))
         if text is not None:
             asked.append(
                 threading.Thread(target=lambda: verified.append(systemd.verify(text, self.new["unit"])))
@@ -99,12 +104,23 @@ class Preflight:
         self.findings.append(finding(rule, what, *rest, **named))
 
     def _state(self) -> None:
-        state = files.read_json(record.slot_path(self.plan["slot"]))
-        held = state.get("unit") if isinstance(state, dict) else None
-        if held and (self.old is None or self.old["unit"] != held):
+        held = self._slot.get("unit")
+        adopted = self.old is not None and self.old.get("adopted")
+        if held and not adopted and (self.old is None or self.old["unit"] != held):
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
+        unit, text = self.new["unit"], self.new["unit_text"]
+        ours = {held, (self._slot.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
+        path = systemd.UNITS / unit
+        if (
+            text is not None
+            and unit not in ours
+            and path.exists()
+            and path.read_text(encoding="utf-8") != text
+        ):
+            what = f"{path} is there and not from this slot's last rollouts: it is replaced"
+            self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
 
     def _unit(self, said: Optional[List[str]]) -> None:
         unit = self.new["unit"]
@@ -115,11 +131,16 @@ class Preflight:
             return
         if said is None:
             self._add("unit-verify", "systemd-analyze verify could not be run", unit, "install systemd")
-        elif said:
+        missing = [found["where"] for found in self.findings if found["id"] == "environment-missing"]
+        said = [line for line in said or [] if not any(place in line for place in missing)]
+        if said:
             self._add("unit-verify", f"systemd-analyze verify: {said[0]}", unit, "correct the unit", said)
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
+        if probes.running(self.units[unit]) and (self.old is None or self.old["unit"] != unit):
+            what = f"{unit} runs already, and is not the service that this plan replaces"
+            self._add("unit-runs", what, unit, "plan again with it as the service to replace, or stop it")
         drops = self.units[unit].get("DropInPaths", "").split()
         if drops:
             what = f"{unit} has drop-ins that fleetctl does not manage"
@@ -129,12 +150,16 @@ class Preflight:
         environment = self.new.get("environment")
         if not environment:
             return
-        python = Path(environment) / "bin" / "python"
-        if not os.access(python, os.X_OK):
-            self._add("environment-python", f"{python} cannot be run", environment, "build the environment")
-        if ENVIRONMENTS in Path(environment).parents and not (Path(environment) / MARKER).is_file():
+        place = Path(environment)
+        fix = f"fleetctl env build: {place.name} is then complete"
+        if not place.is_dir():
+            self._add("environment-missing", f"{place} is not there", environment, fix)
+        elif ENVIRONMENTS in place.parents and not (place / MARKER).is_file():
             what = f"the environment is not complete: {MARKER} is missing"
-            self._add("environment-incomplete", what, environment, "build the environment again")
+            self._add("environment-incomplete", what, environment, fix)
+        elif not os.access(place / "bin" / "python", os.X_OK):
+            what = f"{place / 'bin' / 'python'} cannot be run"
+            self._add("environment-python", what, environment, fix)
 
     def _models(self) -> None:
         for path in self.new.get("model_paths") or []:
@@ -146,8 +171,7 @@ class Preflight:
         owner = net.port_owner(port)
         if owner is None:
             return
-        ours = {self.new["unit"], *([self.old["unit"]] if self.old else [])}
-        if owner["unit"] in ours:
+        if self.old is not None and owner["unit"] == self.old["unit"]:
             return
         fix = "stop it, or give the slot another port"
         if owner["unit"] and (self.old is None or self.old.get("adopted")):

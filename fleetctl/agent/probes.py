@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from fleetctl.agent import net, systemd
 
@@ -23,8 +22,7 @@ BODY_SHOWN = 500
 LOADING = (None, 429, 502, 503, 504)
 
 
-@dataclass
-class Answer:
+class Answer(NamedTuple):
     """``ok``, or not yet, or ``never`` (waiting on is useless); ``text`` for people, ``body`` as evidence."""
 
     ok: bool

@@ -20,6 +20,7 @@ SLOTS = HOME / "slots"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
 ABORT = "abort"
+CHANGING = {"stop", "install", "start", "commit"}
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -55,23 +56,20 @@ class Record:
         self.seconds: Dict[str, float] = {}
         self.failed_step: Optional[str] = None
         self._events = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        _end_torn_line(self._events, folder / "events.jsonl")
+        self._torn = not (folder / "events.jsonl").read_bytes().endswith(b"\n") and bool(self.past)
         self._reserve = folder / "reserve"
         if not self._reserve.exists():
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 
-    def begin(self, step: str, text: str, data: Any = None, durable: bool = True) -> None:
-        """A step is about to happen; where this cannot be written it raises, and the step must not happen.
-
-        A step still open was passed.
-        """
+    def begin(self, step: str, text: str) -> None:
+        """A step is about to happen; a changing one is on the disk before, or raises and must not be."""
         self._step, self._since = step, time.monotonic()
-        self._write(self._event(step, "begin", text, data=data), durable=durable)
+        self._lasting(self._event(step, "begin", text), must=step in CHANGING)
 
     def wait(self, text: str, left_s: float, data: Any = None) -> None:
         """What the step waits for, what was last answered, and how long it still may."""
         with contextlib.suppress(OSError):
-            self._write(self._event(self._step, "wait", text, max(left_s, 0.0), data), durable=False)
+            self._write(self._event(self._step, "wait", text, max(left_s, 0.0), data))
 
     def ok(self, text: str, data: Any = None) -> None:
         """The step is done."""
@@ -88,7 +86,7 @@ class Record:
     def info(self, text: str, data: Any = None) -> None:
         """Something worth knowing."""
         with contextlib.suppress(OSError):
-            self._write(self._event(self._step, "info", text, data=data), durable=False)
+            self._write(self._event(self._step, "info", text, data=data))
 
     @property
     def step(self) -> str:
@@ -123,34 +121,32 @@ class Record:
             event["data"] = data
         return event
 
-    def _lasting(self, event: Dict[str, Any]) -> None:
-        """Write what has already happened: a full disk takes the reserve, and must not stop an undo."""
+    def _lasting(self, event: Dict[str, Any], must: bool = False) -> None:
+        """Write, on a full disk into the reserve's room; never a reason to stop an undo."""
         try:
-            self._write(event)
+            self._write(event, durable=must)
         except OSError as error:
             self._make_room()
             try:
-                self._write(event)
+                self._write(event, durable=must)
             except OSError:
+                if must:
+                    raise
                 print(f"fleetctl: event not recorded ({error}): {event}", file=sys.stderr)
 
     def _make_room(self) -> None:
         with contextlib.suppress(OSError):
             self._reserve.unlink()
 
-    def _write(self, event: Dict[str, Any], durable: bool = True) -> None:
-        data = json.dumps(event, separators=(",", ":"), default=str).encode() + b"\n"
+    def _write(self, event: Dict[str, Any], durable: bool = False) -> None:
+        start = b"\n" if self._torn else b""
+        data = start + json.dumps(event, separators=(",", ":"), default=str).encode() + b"\n"
         written = os.write(self._events, data)
-        if written != len(data):
+        self._torn = written != len(data)
+        if self._torn:
             raise OSError(f"{written} of {len(data)} bytes written")
         if durable:
             os.fsync(self._events)
-
-
-def _end_torn_line(handle: int, path: Path) -> None:
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        os.write(handle, b"\n")
 
 
 def read_events(folder: Path) -> Iterator[Dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 
 from fleetctl.agent import before, lock, probes, record, steps
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.outcome import CHANGING, DONE, ROLLED_BACK, conclude, outcome
+from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome
 from fleetctl.agent.record import Record
 from fleetctl.agent.steps import Work
 from fleetctl.agent.watch import Interrupt
@@ -19,7 +19,7 @@ PROOF = {"process", "unit", "port"}
 
 
 def main(folder: str) -> int:
-    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; nothing is to do if it has a result."""
+    """Settle the rollout in ``folder``, as its unit's ``ExecStopPost``; one with a result is left."""
     path = Path(folder)
     if (path / "result.json").exists():
         return 0
@@ -43,12 +43,16 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
     """Finish or undo, by what the record shows as begun, and write the result. The slot must be locked."""
     begun = record.begun(kept.past)
     last = next((event["step"] for event in reversed(kept.past) if event["state"] != "info"), None)
+    failure = next((event for event in kept.past if event["state"] == "fail"), None)
     kept.seconds = record.seconds_of(kept.past)
-    reason = f"the rollout's process ended in step {last or 'nothing'} ({why})"
+    reason = f"the rollout's process ended in step {last or 'lock'} ({why})"
     kept.begin("recover", reason)
-    kept.failed_step = last
+    kept.failed_step = failure["step"] if failure else last
+    seen = (failure or {}).get("data") or {}
+    if failure:
+        reason = f"{failure['text']}; then {reason}"
     there = before.load(kept.folder)
-    if there is None or not begun & CHANGING:
+    if there is None or not begun & record.CHANGING:
         kept.ok("nothing was changed")
         return kept.result(outcome("refused", PREFLIGHT, reason, "deploy again", left="nothing was changed"))
     work = Work(kept, Interrupt(), there)
@@ -57,7 +61,9 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
         if finished is not None:
             return finished
     kept.ok("going back to what was there before")
-    return conclude(work, begun, outcome("rolled-back", ROLLED_BACK, reason, "deploy again"))
+    evidence, signature = seen.get("evidence") or [], seen.get("signature")
+    fix = (signature or {}).get("fix") or "deploy again"
+    return conclude(work, begun, outcome("rolled-back", ROLLED_BACK, reason, fix, evidence, signature))
 
 
 def _finish(work: Work) -> Optional[Dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Union
 from fleetctl.agent import before, lock, probes, record, recover, steps, watch
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
-from fleetctl.agent.outcome import CHANGING, DONE, ROLLED_BACK, conclude, outcome, shown
+from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome, shown
 from fleetctl.agent.preflight import Preflight
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signature
@@ -48,11 +48,11 @@ class Rollout:
         slot = self._plan["slot"]
         self._record.begin("lock", f"slot {slot}")
         try:
-            held = lock.acquire(slot, self._plan, LOCK_PATIENCE_S)
+            lock.acquire(slot, self._plan, LOCK_PATIENCE_S)
         except AgentError as error:
             self._record.fail(error.what)
             return self._record.result(outcome("refused", LOCKED, error.what, error.fix))
-        self._record.ok(f"slot {slot} is locked", {"descriptor": held})
+        self._record.ok(f"slot {slot} is locked")
         try:
             return self._forward()
         except Aborted:
@@ -78,7 +78,7 @@ class Rollout:
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
-            steps.stop(work, "stop", work.old["unit"])
+            steps.stop(work, "stop", work.old["unit"], work.limit("stop"))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()
@@ -125,7 +125,7 @@ class Rollout:
         failed = self._record.step
         self._record.fail(reason, {"evidence": seen, "signature": shown(signature)})
         self._record.failed_step = failed
-        if self._work is None or not begun & CHANGING:
+        if self._work is None or not begun & record.CHANGING:
             code = ROLLED_BACK if outcome_ == "aborted" else PREFLIGHT
             name = outcome_ if outcome_ == "aborted" else "refused"
             left = "nothing was changed"

@@ -46,7 +46,7 @@ def serve() -> int:
         }
     )
     if program.suffix == ".pyz":
-        _prune(program)
+        threading.Thread(target=_settle, args=(program,), daemon=True).start()
     for line in _lines(sys.stdin.fileno()):
         if line.strip():
             threading.Thread(target=_answer, args=(line, out), daemon=True).start()
@@ -119,16 +119,38 @@ def _bug(error: BaseException, trace: str) -> Dict[str, Any]:
     }
 
 
-def _prune(program: Path) -> None:
-    """Remove agents that nobody started for a day, all but the newest few; this one counts as just used.
-
-    A rollout's unit runs from its agent's file for hours, hence the day.
-    """
+def _settle(program: Path) -> None:
+    """Unpack this agent beside its file, once, and remove old ones; a host that refuses goes without."""
     try:
         os.utime(program)
-        known = sorted(program.parent.glob("*.pyz"), key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in known[KEEP_AGENTS:]:
-            if path.stat().st_mtime < time.time() - KEEP_S:
-                path.unlink()
+        unpacked = program.with_suffix("")
+        if not unpacked.is_dir():
+            _unpack(program, unpacked)
+        _prune(program.parent)
     except OSError:
         return
+
+
+def _unpack(program: Path, folder: Path) -> None:
+    """Python keeps bytecode of modules in folders, not of those in archives: a third of the next start."""
+    import shutil
+    import zipfile
+
+    part = folder.with_name(f"{folder.name}.{os.getpid()}")
+    try:
+        with zipfile.ZipFile(program) as archive:
+            archive.extractall(part)
+        part.rename(folder)
+    except OSError:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _prune(folder: Path) -> None:
+    """Remove agents that nobody started for a day, but the newest few; rollouts run from theirs for hours."""
+    known = sorted(folder.glob("*.pyz"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in known[KEEP_AGENTS:]:
+        if path.stat().st_mtime < time.time() - KEEP_S:
+            import shutil
+
+            path.unlink()
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)

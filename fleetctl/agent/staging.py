@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
+from fleetctl.agent.files import sync_folder
 
 SUFFIX = ".building"
 REFUSALS = {
@@ -145,35 +145,6 @@ def _empty(path: Path) -> None:
 def sync(path: Path) -> None:
     """Write the file system of ``path`` through to the disk."""
     subprocess.run(["sync", "-f", str(path)], check=False)
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in ``path`` last through a power cut."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_json(path: Path, value: Dict[str, Any]) -> None:
-    """Write ``value`` to ``path`` so that a reader sees the old content or the new, and it lasts."""
-    draft = path.with_name(path.name + ".new")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, sort_keys=True)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
-def read_json(path: Path) -> Optional[Dict[str, Any]]:
-    """The JSON object in ``path``; None where there is no such file or it holds none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def free_bytes(path: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -25,16 +24,14 @@ KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest"
 KEPT += ["metrics", "probe", "adopted"]
 
 
-@dataclass
 class Work:
     """A rollout in hand: its record, the wish to abort, and what was there before."""
 
-    record: Record
-    interrupt: Interrupt
-    before: Json
-
-    def __post_init__(self) -> None:
-        self.plan: Json = self.record.plan
+    def __init__(self, kept: Record, interrupt: Interrupt, before: Json) -> None:
+        self.record = kept
+        self.interrupt = interrupt
+        self.before = before
+        self.plan: Json = kept.plan
         self.new: Json = self.plan["new"]
         self.old: Optional[Json] = self.plan.get("old")
         self.table = Signatures(self.plan.get("signatures") or [])
@@ -93,7 +90,7 @@ def sum_of(text: str, names: List[str]) -> float:
     return total
 
 
-def stop(work: Work, step: str, unit: str) -> None:
+def stop(work: Work, step: str, unit: str, limit: float) -> None:
     """Stop a unit until its control group is empty: systemd's way, then SIGKILL to all of it."""
     properties = systemd.show([unit])[unit]
     group = properties.get("ControlGroup") or work.before["units"].get(unit, {}).get("control_group", "")
@@ -112,7 +109,6 @@ def stop(work: Work, step: str, unit: str) -> None:
         state = systemd.show([unit])[unit].get("ActiveState")
         return None if state in ("inactive", "failed") else f"{unit} is {state}"
 
-    limit = work.limit("stop")
     waiting = work.until(limit, look)
     if waiting is None:
         work.record.ok(f"{unit} is stopped")
@@ -138,9 +134,9 @@ def _stuck(group: str) -> List[str]:
 
 
 def free(work: Work, step: str) -> None:
-    """Wait until what the stopped service held is free: its port, and its GPUs' memory back at the baseline."""
+    """Wait until what the stopped service held is free: its port, and its GPUs' memory at the baseline."""
     port = int(work.plan["port"])
-    work.record.begin(step, f"port {port} and GPU memory", durable=False)
+    work.record.begin(step, f"port {port} and GPU memory")
 
     def look() -> Optional[str]:
         owner = net.port_owner(port)
@@ -183,9 +179,11 @@ def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
     """Start a unit and climb its rungs, listening from before the start."""
     unit = target["unit"]
     work.record.begin(f"{prefix}start", f"start {unit}")
-    systemd.reset_failed(unit)
+    if not target.get("adopted"):
+        systemd.reset_failed(unit)
     place = watch.cursor()
-    invocation = systemd.show([unit])[unit].get("InvocationID", "")
+    state = systemd.show([unit])[unit]
+    invocation = "" if probes.running(state) else state.get("InvocationID", "")
     following = Watch(unit, place, work.table, work.interrupt)
     try:
         systemd.start(unit)
@@ -200,8 +198,10 @@ def commit(work: Work) -> None:
     unit = work.new["unit"]
     work.record.begin("commit", f"{unit} becomes the slot's service")
     systemd.enable(unit)
-    if work.old is not None and work.old["unit"] != unit:
-        systemd.disable(work.old["unit"])
+    for other, there in work.before["units"].items():
+        if other != unit and there["enabled"] == "enabled":
+            systemd.disable(other)
+    systemd.daemon_reload()
     record.SLOTS.mkdir(mode=0o755, exist_ok=True)
     files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -112,13 +113,13 @@ def kill(unit: str, signal: str = "KILL") -> None:
 
 
 def enable(unit: str) -> None:
-    """Start it at boot."""
-    _act("enable", "--quiet", "--", unit)
+    """Start it at boot; what systemd says of it lags until the next :func:`daemon_reload`."""
+    _act("enable", "--quiet", "--no-reload", "--", unit)
 
 
 def disable(unit: str) -> None:
-    """No longer start it at boot."""
-    _act("disable", "--quiet", "--", unit)
+    """No longer start it at boot; seen by systemd at the next :func:`daemon_reload`."""
+    _act("disable", "--quiet", "--no-reload", "--", unit)
 
 
 def reset_failed(unit: str) -> None:
@@ -135,10 +136,16 @@ def verify(text: str, name: str) -> List[str]:
         if done.returncode and "recursive-errors" in done.stderr:
             done = run(["systemd-analyze", "verify", "--man=no", str(path)])
     lines = [line.replace(folder + "/", "").strip() for line in (done.stdout + done.stderr).splitlines()]
-    found = [line for line in lines if line]
+    found = [line for line in lines if line and not _of_another(line, name)]
     if done.returncode and not found:
         return [f"systemd-analyze verify: status {done.returncode}"]
     return found
+
+
+def _of_another(line: str, name: str) -> bool:
+    """Whether a line is about a unit that this one only depends on."""
+    about = re.match(r"(?:/\S*/)?([\w@:.\\-]+\.[a-z]+):", line)
+    return about is not None and about[1] != name
 
 
 def cgroup_pids(control_group: str) -> List[int]:

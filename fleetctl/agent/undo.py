@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Callable, List, Set
 
-from fleetctl.agent import before, files, record, steps, systemd
+from fleetctl.agent import before, files, probes, record, steps, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
 
+FAILED_STOP_S = 10.0
+"""A service that failed has no request worth a longer wait while nothing serves."""
 
-@dataclass
+
 class Undone:
     """What the undo came to: ``left`` is what fills the slot now, ``problems`` what could not be put back."""
 
-    left: str = ""
-    problems: List[str] = field(default_factory=list)
-    evidence: List[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.left = ""
+        self.problems: List[str] = []
+        self.evidence: List[str] = []
 
 
 def undo(work: Work, begun: Set[str]) -> Undone:
     """Put everything back. Safe to do again after a crash in the middle of it."""
     undone = Undone()
     if "start" in begun:
-        _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"]))
-        _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
+        limit = min(work.limit("stop"), FAILED_STOP_S)
+        _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
+        if not _old_runs(work):
+            _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
     if "install" in begun:
         _try(undone, work, lambda: _units(work, committing="commit" in begun))
     if "stop" not in begun or work.old is None or not work.old_was_active:
         undone.left = _left_without(work, begun)
         return undone
     unit = work.old["unit"]
-    rungs = [rung for rung in ("process", "unit") if rung in work.before["rungs"]]
-    rungs += [rung for rung in work.before["rungs"] if rung not in rungs]
+    rungs: List[str] = work.before["rungs"]
     old = work.old
     if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
         proof = ", ".join(rungs) if rungs else "it passed no probe before"
@@ -84,6 +87,14 @@ def _enablement(work: Work) -> None:
             systemd.enable(unit)
         elif systemd.show([unit])[unit].get("UnitFileState") == "enabled":
             systemd.disable(unit)
+
+
+def _old_runs(work: Work) -> bool:
+    """Whether an undo that was itself cut short had started the old one already."""
+    if work.old is None or work.old["unit"] == work.new["unit"]:
+        return False
+    unit = work.old["unit"]
+    return probes.running(systemd.show([unit])[unit])
 
 
 def _left_without(work: Work, begun: Set[str]) -> str:

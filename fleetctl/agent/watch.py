@@ -11,14 +11,16 @@ import subprocess
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 from fleetctl.agent import systemd
 from fleetctl.agent.signatures import Signature, Signatures
 
 KEPT_LINES = 4000
-QUIET_S = 0.06
 SETTLE_S = 0.25
+SETTLE_STEP_S = 0.02
+MORE_WORDS_S = 0.1
+OF_SYSTEMD = "systemd: "
 FIELDS = "MESSAGE,PRIORITY,_PID,SYSLOG_IDENTIFIER"
 
 
@@ -103,27 +105,20 @@ class Watch:
         self.fatal: Optional[Signature] = None
         self.ended = False
         self.poked = False
-        self.last_line_at: Optional[float] = None
+        self._settled = False
         self._table = table
         self._interrupt = interrupt
         self._pidfd: Optional[int] = None
         self._pid = 0
         self._rest = b""
         self._selector = selectors.DefaultSelector()
-        place = [f"--after-cursor={after}"] if after else ["--boot"]
+        fields = f"--output-fields={FIELDS}"
+        # --after-cursor loses the unit's first entry where the one at the cursor is another unit's.
+        place = f"--cursor={after}" if after else "--boot"
+        self._after = after
+        self._command = ["journalctl", "-q", "--no-pager", "-o", "json", fields, "-u", unit, place]
         self._journal = subprocess.Popen(
-            [
-                "journalctl",
-                "-q",
-                "-f",
-                "--no-tail",
-                "-o",
-                "json",
-                f"--output-fields={FIELDS}",
-                "-u",
-                unit,
-                *place,
-            ],
+            [*self._command, "-f", "--no-tail"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -146,7 +141,7 @@ class Watch:
     def process(self, pid: int) -> None:
         """Watch this process's end from now on."""
         self._forget_process()
-        self.ended = False
+        self.ended = self._settled = False
         self._pid = pid
         try:
             self._pidfd = os.pidfd_open(pid)
@@ -180,14 +175,23 @@ class Watch:
         return bool(woken)
 
     def settle(self) -> None:
-        """Let the last words of a process arrive: until the journal is quiet for a moment."""
+        """Read all that was said until now, and where the process ended, what systemd says of it.
+
+        journald wakes followers up to 250 ms late, so this reads anew. Bounded; a second call is free.
+        """
+        if self._settled:
+            return
+        self._settled = True
         end = time.monotonic() + SETTLE_S
-        heard = time.monotonic()
-        while time.monotonic() < min(end, heard + QUIET_S):
-            before = len(self.lines)
-            self.poll(QUIET_S / 3)
-            if len(self.lines) != before:
-                heard = time.monotonic()
+        while True:
+            time.sleep(SETTLE_STEP_S if self.ended else MORE_WORDS_S)
+            done = systemd.run(self._command)
+            self.lines.clear()
+            for raw in done.stdout.splitlines():
+                self._line(raw.encode())
+            told = any(line.startswith(OF_SYSTEMD) and "exited" in line for line in self.lines)
+            if told or not self.ended or time.monotonic() >= end:
+                return
 
     def _read(self) -> None:
         try:
@@ -199,20 +203,24 @@ class Watch:
             return
         *complete, self._rest = (self._rest + chunk).split(b"\n")
         for raw in complete:
-            with contextlib.suppress(ValueError):
-                self._take(json.loads(raw))
+            self._line(raw)
 
-    def _take(self, entry: Dict[str, Any]) -> None:
+    def _line(self, raw: bytes) -> None:
+        try:
+            entry = json.loads(raw)
+        except ValueError:
+            return
+        if entry.get("__CURSOR") == self._after:
+            return
         message = entry.get("MESSAGE")
         if isinstance(message, list):
             message = bytes(message).decode(errors="replace")
         if not isinstance(message, str):
             return
-        self.last_line_at = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
         of_systemd = entry.get("_PID") == "1"
         self.poked = self.poked or of_systemd
         for line in message.splitlines():
-            self.lines.append(f"systemd: {line}" if of_systemd else line)
+            self.lines.append(OF_SYSTEMD + line if of_systemd else line)
             if self.fatal is None:
                 self.fatal = self._table.fatal(line)
 
@@ -222,6 +230,7 @@ class Asked:
 
     def __init__(self, question: Callable[[], Any], interrupt: Interrupt) -> None:
         self.answer: Any = None
+        self.error = ""
         self.done = False
         self._question = question
         self._interrupt = interrupt
@@ -230,6 +239,8 @@ class Asked:
     def _run(self) -> None:
         try:
             self.answer = self._question()
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
         finally:
             self.done = True
             self._interrupt.wake()

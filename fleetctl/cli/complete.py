@@ -56,6 +56,9 @@ def _hosts(ctx: typer.Context) -> list[Host]:
 
 def _named_hosts(ctx: typer.Context) -> list[Host]:
     named = ctx.params.get("hosts") or ctx.params.get("host") or []
-    names = [named] if isinstance(named, str) else named
+    words = {
+        *([named] if isinstance(named, str) else named),
+        *ctx.args,
+    }  # args: before an option without value
     hosts = _hosts(ctx)
-    return [host for host in hosts if host.name in names] or hosts
+    return [host for host in hosts if host.name in words] or hosts

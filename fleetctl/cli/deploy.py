@@ -38,8 +38,9 @@ def deploy(
 
     fleet = load_fleet()
     jobs: dict[str, Job] = {}
-    for name in hosts or [None]:
-        host = select_host(fleet, name)
+    names: list[str | None] = [*hosts] if hosts else [None]
+    for name in names:
+        host = select_host(fleet, name, service=service, mode=mode, slot=slot)
         chosen = select_service(host, service=service, mode=mode, slot=slot)
         jobs[host.host] = partial(deploy_service, fleet, host, chosen, None, plan)
     run_jobs(jobs, json=json)

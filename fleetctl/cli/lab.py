@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -10,6 +9,8 @@ import time
 from typing import Annotated
 
 import typer
+
+from fleetctl.cli.output import Output
 
 app = typer.Typer(
     name="lab",
@@ -27,9 +28,9 @@ def up() -> None:
     lab = inventory.load()
     booted = hosts.up(lab, _progress)
     if booted:
-        typer.echo(f"lab up: booted {', '.join(booted)} in {time.monotonic() - began:.1f} s")
+        Output().line(f"lab up: booted {', '.join(booted)} in {time.monotonic() - began:.1f} s")
     else:
-        typer.echo(f"lab up: {', '.join(host.name for host in lab)} are up already, nothing to do")
+        Output().line(f"lab up: {', '.join(host.name for host in lab)} are up already, nothing to do")
 
 
 @app.command()
@@ -40,9 +41,9 @@ def down() -> None:
     began = time.monotonic()
     ended = hosts.down(_progress)
     if ended:
-        typer.echo(f"lab down: ended {', '.join(ended)} in {time.monotonic() - began:.1f} s")
+        Output().line(f"lab down: ended {', '.join(ended)} in {time.monotonic() - began:.1f} s")
     else:
-        typer.echo("lab down: no host was up, nothing to do")
+        Output().line("lab down: no host was up, nothing to do")
 
 
 @app.command()
@@ -51,12 +52,12 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from fleetctl.lab import hosts, inventory
 
     states = hosts.status(inventory.load())
+    output = Output(json=as_json)
     if as_json:
-        typer.echo(json.dumps({"hosts": [state.to_dict() for state in states]}, indent=1))
+        output.document({"hosts": [state.to_dict() for state in states]})
         return
-    header = ["HOST", "ADDRESS", "STATE", "PID", "UPTIME", "UNITS", "REASON"]
     rows = [
-        [
+        (
             state.host,
             state.address,
             state.state,
@@ -64,10 +65,10 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             f"{state.uptime_s:.0f} s" if state.uptime_s is not None else "-",
             str(state.units_running) if state.units_running is not None else "-",
             state.reason,
-        ]
+        )
         for state in states
     ]
-    _print_table(header, rows)
+    output.table(("host", "address", "state", "pid", "uptime", "units", "reason"), rows)
 
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -83,6 +84,8 @@ def ssh(
     if record.host_record(target.name) is None:
         raise FleetError("the lab host is down", where=host, fix="fleetctl lab up", exit=Exit.UNREACHABLE)
     words = command or []
+    if words[:1] == ["--"]:
+        words = words[1:]
     remote = words if len(words) < 2 else [shlex.join(words)]
     argv = keys.ssh_command(target, *remote)
     sys.stdout.flush()
@@ -91,18 +94,3 @@ def ssh(
 
 def _progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _print_table(header: list[str], rows: list[list[str]]) -> None:
-    if not sys.stdout.isatty():
-        for row in [header, *rows]:
-            typer.echo("\t".join(row).rstrip())
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*header, box=None, pad_edge=False)
-    colours = {"up": "green", "broken": "red", "down": "dim"}
-    for row in rows:
-        table.add_row(*row, style=None if row[2] == "up" else colours[row[2]])
-    Console().print(table)

@@ -96,8 +96,8 @@ def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    plain = {} if stream.isatty() else {"force_terminal": False, "color_system": None}
-    return Console(stderr=stderr, highlight=False, soft_wrap=not stream.isatty(), **plain)  # type: ignore[arg-type]
+    on_terminal = None if stream.isatty() else False
+    return Console(stderr=stderr, highlight=False, force_terminal=on_terminal, soft_wrap=on_terminal is False)
 
 
 def _aligned(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

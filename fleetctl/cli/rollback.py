@@ -32,5 +32,5 @@ def rollback(
     from fleetctl.rollout.rollback import rollback_slot
 
     fleet = load_fleet()
-    chosen = select_host(fleet, host)
+    chosen = select_host(fleet, host, slot=slot)
     run_jobs({chosen.host: partial(rollback_slot, chosen, select_slot(chosen, slot), plan)}, json=json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,10 @@ def write_local_wheel(part: str, folder: Path) -> Path:
     path = folder / f"fleetctl_{part}-{version}-py3-none-any.whl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f".{os.getpid()}" / path.name
-        draft.parent.mkdir(exist_ok=True)
-        try:
+        with tempfile.TemporaryDirectory(prefix=".pack-", dir=folder) as drafts:
+            draft = Path(drafts) / path.name
             _pack(draft, part, version, sources)
             draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-            draft.parent.rmdir()
     return path
 
 

@@ -16,6 +16,7 @@ from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import Progress, push
 from fleetctl.transport.settings import Host
 
+HASHING_S = 600.0
 WHEELHOUSE = "/var/lib/fleetctl/wheelhouse"
 
 
@@ -71,18 +72,21 @@ def plan_environment(status: Mapping[str, Any], house: Wheelhouse) -> Environmen
 def survey_environment(
     agent: Agent,
     spec: EnvironmentSpec,
-    cache: Path,
+    root: Path,
     on_event: OnEvent,
     facts: Mapping[str, Any] | None = None,
 ) -> tuple[Wheelhouse, EnvironmentPlan]:
     """The wheels for the host and what making the environment there would do; changes nothing on the host.
 
-    ``facts`` saves asking for them again. :class:`FleetError` as :func:`resolve`.
+    ``root`` is the fleet folder; ``facts`` saves asking for them again. :class:`FleetError` as
+    :func:`resolve`.
     """
-    platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts"))
-    house = resolve(spec, platform, cache, on_event)
+    platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts", gpus=False))
+    house = resolve(spec, platform, root, on_event)
     wheels = [asdict(wheel) for wheel in (*house.wheels, house.builder)]
-    status = agent.call("environment.status", name=house.name, digest=house.digest, wheels=wheels)
+    status = agent.call(
+        "environment.status", timeout=HASHING_S, name=house.name, digest=house.digest, wheels=wheels
+    )
     return house, plan_environment(status, house)
 
 
@@ -90,7 +94,7 @@ def ensure_environment(
     agent: Agent,
     host: Host,
     spec: EnvironmentSpec,
-    cache: Path,
+    root: Path,
     on_event: OnEvent,
     facts: Mapping[str, Any] | None = None,
 ) -> EnvironmentOnHost:
@@ -99,7 +103,7 @@ def ensure_environment(
     :class:`FleetError`: as :func:`resolve`; exit 3 when the link fails, 4 when another build of it goes on
     too long, 5 when the host cannot hold or run it: then no half environment is left there.
     """
-    house, plan = survey_environment(agent, spec, cache, on_event, facts)
+    house, plan = survey_environment(agent, spec, root, on_event, facts)
     return apply_environment(agent, host, house, plan, on_event)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,9 +12,16 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError
 
 from fleetctl.environment.localwheel import PARTS
+from fleetctl.errors import FleetError
+from fleetctl.inventory.document import Document, Problem, read
+from fleetctl.inventory.models import Model, Text
+from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.problems import in_words
+
+ENVS = "envs"
 
 
 def _pin(text: str) -> str:
@@ -50,26 +58,78 @@ def python_range(text: str) -> SpecifierSet:
     return SpecifierSet(f"=={text}.*")
 
 
-class EnvironmentSpec(BaseModel):
-    """One file of ``envs/``. ``source`` is that file, for messages."""
+class EnvironmentSpec(Model):
+    """One file of ``envs/``. ``source`` is that file, as messages show it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     python: Annotated[str, AfterValidator(_python)]
-    requirements: tuple[Annotated[str, AfterValidator(_pin)], ...]
-    indexes: tuple[str, ...] = ()
-    local: tuple[Annotated[str, AfterValidator(_part)], ...] = ()
-    imports: tuple[str, ...] = ()
-    abi: str | None = None
-    source: Path = Field(default=Path(), exclude=True)
+    requirements: list[Annotated[str, AfterValidator(_pin)]]
+    indexes: list[Text] = Field(default_factory=list)
+    local: list[Annotated[str, AfterValidator(_part)]] = Field(default_factory=list)
+    imports: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]] = Field(
+        default_factory=list
+    )
+    abi: Text | None = None
+    _source: str = PrivateAttr("")
 
     @property
-    def pins(self) -> dict[str, Requirement]:
-        """Canonical distribution name → its requirement."""
-        return {canonicalize_name(pin.name): pin for pin in map(Requirement, self.requirements)}
+    def source(self) -> str:
+        """The file it was read from, relative to the fleet folder."""
+        return self._source
 
     def resolution_key(self) -> str:
         """12 hex digits of all that decides which wheels are found: requirements and indexes."""
-        parts: dict[str, Any] = {"requirements": sorted(self.requirements), "indexes": list(self.indexes)}
+        parts: dict[str, Any] = {"requirements": sorted(self.requirements), "indexes": self.indexes}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def load_spec(root: Path, name: str) -> EnvironmentSpec:
+    """``<root>/envs/<name>.yaml``; FleetError (exit 2) naming every error with its file and line."""
+    path = root / ENVS / f"{name}.yaml"
+    if not path.is_file():
+        known = [file.stem for file in path.parent.glob("*.yaml")]
+        raise FleetError(
+            f"no environment {name}", where=str(path.parent), fix=hint(name, known, "environments")
+        )
+    document, shown = read(path), f"{ENVS}/{path.name}"
+    spec, problems = _parse(document, name)
+    if spec is not None and not problems:
+        spec._source = shown
+        return spec
+    problems.sort(key=lambda problem: problem.line or document.line(problem.key))
+    errors = [
+        FleetError(problem.what, f"{shown}:{problem.line or document.line(problem.key)}", problem.fix)
+        for problem in problems
+    ]
+    if len(errors) == 1:
+        raise errors[0]
+    raise FleetError(
+        f"{len(errors)} errors in the environment {name}",
+        where=errors[0].where,
+        fix="correct the lines above",
+        evidence=[f"{error}" + (f"; {error.fix}" if error.fix else "") for error in errors],
+    )
+
+
+def _parse(document: Document, name: str) -> tuple[EnvironmentSpec | None, list[Problem]]:
+    if document.problems:
+        return None, document.problems
+    if not isinstance(document.data, dict):
+        return None, [Problem((), "the file describes no environment", f"begin with name: {name}")]
+    try:
+        spec = EnvironmentSpec.model_validate(document.data)
+    except ValidationError as error:
+        return None, in_words(error, document.data, EnvironmentSpec)
+    problems = [*_twice(spec)]
+    if spec.name != name:
+        problems.append(Problem(("name",), f"the file is {name}.yaml, its name {spec.name}", "make them one"))
+    return spec, problems
+
+
+def _twice(spec: EnvironmentSpec) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, pin in enumerate(spec.requirements):
+        name = canonicalize_name(Requirement(pin).name)
+        if name in seen:
+            yield Problem(("requirements", index), f"{pin} stands beside {seen[name]}", "keep one of them")
+        seen.setdefault(name, pin)

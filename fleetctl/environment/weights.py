@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending
+from fleetctl.environment.wheelhouse import sha256
 from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.models import ModelRef
 from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import push
 from fleetctl.transport.settings import Host
 
-
-@dataclass(frozen=True)
-class ModelRef:
-    """A model: its folder on the host, and the controller's it comes from (None: it is there already)."""
-
-    path: str
-    source: Path | None = None
+CACHE = ".fleetctl/digests"
 
 
 @dataclass(frozen=True)
 class ModelPlan:
     """What bringing a model would do; ``files`` are relative paths and bytes."""
 
-    ref: ModelRef
+    path: str
+    source: Path | None
     digest: str
     is_there: bool
     files: dict[str, int]
@@ -44,7 +41,7 @@ class ModelPlan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as one JSON object (``--json``)."""
         return {
-            "path": self.ref.path,
+            "path": self.path,
             "digest": self.digest,
             "is_there": self.is_there,
             "send_bytes": self.send_bytes,
@@ -61,12 +58,12 @@ class ModelOnHost:
     sent: bool
 
 
-def survey_model(agent: Agent, ref: ModelRef, cache: Path) -> ModelPlan:
+def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
     """What bringing the model would do; changes nothing on the host.
 
-    ``cache`` is a folder on the controller that keeps digests of unchanged files. :class:`FleetError`: exit 2
-    where ``source`` is no folder of files, exit 5 where a model without a source is not on the host, or where
-    its path holds something that fleetctl did not send.
+    ``root`` is the fleet folder. :class:`FleetError`: exit 2 where the source is no folder of files, exit 5
+    where a model without a source is not on the host, or where its path holds something that fleetctl did
+    not send.
     """
     there = agent.call("model.status", path=ref.path)
     if ref.source is None:
@@ -77,7 +74,7 @@ def survey_model(agent: Agent, ref: ModelRef, cache: Path) -> ModelPlan:
                 fix="put it there, or give the model a `source` folder on this machine",
                 exit=Exit.PREFLIGHT,
             )
-        return ModelPlan(ref, there["digest"] or "", True, {}, 0, there["free_bytes"])
+        return ModelPlan(ref.path, None, there["digest"] or "", True, {}, 0, there["free_bytes"])
     if there["exists"] and there["digest"] is None:
         raise FleetError(
             "the model's path holds something that fleetctl did not send",
@@ -85,22 +82,23 @@ def survey_model(agent: Agent, ref: ModelRef, cache: Path) -> ModelPlan:
             fix="use it as it is (remove `source` from the model), or move it away",
             exit=Exit.PREFLIGHT,
         )
-    digest, files = fingerprint(ref.source, cache)
+    source = root / ref.source
+    digest, files = fingerprint(source, root / CACHE)
     is_there = there["digest"] == digest
-    return ModelPlan(ref, digest, is_there, files, there["partial_bytes"], there["free_bytes"])
+    return ModelPlan(ref.path, source, digest, is_there, files, there["partial_bytes"], there["free_bytes"])
 
 
-def ensure_model(agent: Agent, host: Host, ref: ModelRef, cache: Path, on_event: OnEvent) -> ModelOnHost:
+def ensure_model(agent: Agent, host: Host, ref: ModelRef, root: Path, on_event: OnEvent) -> ModelOnHost:
     """Send the model unless the same files are there.
 
     :class:`FleetError`: as :func:`survey_model`; exit 3 when the link fails, 5 when the host cannot hold it.
     """
-    return apply_model(agent, host, survey_model(agent, ref, cache), on_event)
+    return apply_model(agent, host, survey_model(agent, ref, root), on_event)
 
 
 def apply_model(agent: Agent, host: Host, plan: ModelPlan, on_event: OnEvent) -> ModelOnHost:
     """Carry out a plan of :func:`survey_model`; errors as :func:`ensure_model`."""
-    path, source = plan.ref.path, plan.ref.source
+    path, source = plan.path, plan.source
     if plan.is_there or source is None:
         return ModelOnHost(path, plan.digest, False)
     if plan.send_bytes > plan.free:
@@ -141,20 +139,15 @@ def fingerprint(source: Path, cache: Path) -> tuple[str, dict[str, int]]:
         name, state = path.relative_to(source).as_posix(), path.stat()
         stamp = [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
         before = known.get(name, {})
-        sha256 = before["sha256"] if before.get("stamp") == stamp else _sha256(path)
+        digest = before["sha256"] if before.get("stamp") == stamp else sha256(path)
         files[name] = state.st_size
-        entries[name] = {"stamp": stamp, "sha256": sha256}
+        entries[name] = {"stamp": stamp, "sha256": digest}
     if not files:
         raise FleetError("the model's source is empty", where=str(source), fix="correct `source`")
     if entries != known:
         cache.mkdir(parents=True, exist_ok=True)
-        draft = memory.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(entries))
-        draft.replace(memory)
+        with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".new", delete=False) as draft:
+            json.dump(entries, draft)
+        Path(draft.name).replace(memory)
     lines = [f"{name}\0{entry['sha256']}" for name, entry in entries.items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12], files
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

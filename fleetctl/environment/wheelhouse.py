@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Sequence
@@ -13,9 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import parse_wheel_filename
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from fleetctl.environment.cachelock import alone_in
 from fleetctl.environment.closure import NOT_PINNED, Distribution, unmet
 from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.localwheel import write_local_wheel
@@ -25,6 +27,8 @@ from fleetctl.environment.spec import EnvironmentSpec, python_range
 from fleetctl.errors import FleetError
 
 BUILDER = "uv==0.13.9"
+CACHE = ".fleetctl/wheelhouse"
+DRAFTS = ".download-"
 SCHEMA = 1
 _BLOCK = 4096
 _BYTE_CODE = 1.3
@@ -78,21 +82,24 @@ class Wheelhouse:
         return sum(wheel.unpacked for wheel in self.wheels)
 
 
-def resolve(spec: EnvironmentSpec, platform: HostPlatform, cache: Path, on_event: OnEvent) -> Wheelhouse:
-    """The wheels of ``spec`` for a host, downloaded to ``cache`` where they are not there yet.
+def resolve(spec: EnvironmentSpec, platform: HostPlatform, root: Path, on_event: OnEvent) -> Wheelhouse:
+    """The wheels of ``spec`` for a host, downloaded to the fleet folder ``root`` where they are missing.
 
     The second time for the same pins and platform no index is asked. :class:`FleetError`: exit 2 for pins
     that do not exist, do not fit or are not complete; exit 5 when no index is reached or the host's Python is
     not the one asked for.
     """
-    where = str(spec.source)
+    where = spec.source
     platform.require_python(python_range(spec.python), where)
+    cache = root / CACHE
     cache.mkdir(parents=True, exist_ok=True)
-    source = _Source(Pip(platform, spec.indexes, where), cache, on_event)
-    wheels = source.wheels(spec.requirements, spec.resolution_key())
+    pinned = _pinning("uv", spec.requirements)
+    source = _Source(Pip(platform, tuple(spec.indexes), where), cache, on_event)
+    found = source.wheels([*spec.requirements, *([] if pinned else [BUILDER])], spec.resolution_key())
+    builder = next(wheel for wheel in found if wheel.name == "uv")
+    wheels = [wheel for wheel in found if pinned or wheel is not builder]
     local = [describe(write_local_wheel(part, cache)) for part in spec.local]
-    builder = _Source(Pip(platform, (), where), cache, on_event).wheels((BUILDER,), BUILDER)[0]
-    house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, spec.imports, cache)
+    house = Wheelhouse(spec.name, platform, (*wheels, *local), builder, tuple(spec.imports), cache)
     absent = set((spec.abi or "").split("-")) - {"", *house.abi.split("-")}
     if absent:
         raise FleetError(
@@ -113,12 +120,19 @@ class _Source:
 
     def wheels(self, requirements: Sequence[str], key: str) -> tuple[Wheel, ...]:
         platform = self._pip.platform
-        mark = hashlib.sha256(f"{key} {platform.tag} {platform.arch} {platform.glibc}".encode())
+        parts = (BUILDER, key, platform.tag, platform.arch, platform.glibc)
+        mark = hashlib.sha256(" ".join(parts).encode())
         manifest = self._cache / "manifests" / f"{mark.hexdigest()[:16]}.json"
         known = _read(manifest, self._cache)
-        if known is None:
-            known = self._ask(requirements)
-            _write(manifest, self._cache, requirements, platform, known)
+        if known is not None:
+            return known
+        with alone_in(self._cache, lambda: self._event("wait", "another fleetctl resolves an environment")):
+            for left in self._cache.glob(DRAFTS + "*"):
+                shutil.rmtree(left)
+            known = _read(manifest, self._cache)
+            if known is None:
+                known = self._ask(requirements)
+                _write(manifest, self._cache, requirements, platform, known)
         return known
 
     def _ask(self, requirements: Sequence[str]) -> tuple[Wheel, ...]:
@@ -130,7 +144,7 @@ class _Source:
         self._require_complete(requirements, found, pip, silent)
         wanted = [one for one in found if not _is_there(self._cache / _filename(one), one.sha256)]
         if wanted:
-            with tempfile.TemporaryDirectory(prefix=".download-", dir=self._cache) as folder:
+            with tempfile.TemporaryDirectory(prefix=DRAFTS, dir=self._cache) as folder:
                 text = f"download {len(wanted)} of {len(found)} wheels"
                 self._event("begin", text)
                 pip.download(wanted, Path(folder), lambda text: self._event("wait", f"downloading {text}"))
@@ -145,8 +159,6 @@ class _Source:
         self, requirements: Sequence[str], found: Sequence[Distribution], pip: Pip, silent: list[str]
     ) -> None:
         """Refuse pins that lack what they need, before anything large is downloaded."""
-        if requirements == (BUILDER,):
-            return
         lacking = unmet({one.name: one for one in found}, pip.platform.markers)
         if not lacking:
             return
@@ -166,6 +178,10 @@ class _Source:
         self._say({"step": "resolve", "state": state, "text": text})
 
 
+def _pinning(name: str, requirements: Sequence[str]) -> bool:
+    return any(canonicalize_name(Requirement(pin).name) == name for pin in requirements)
+
+
 def describe(path: Path) -> Wheel:
     """What a wheel file is: its name and version, its digest and its sizes."""
     name, version, _, _ = parse_wheel_filename(path.name)
@@ -175,7 +191,7 @@ def describe(path: Path) -> Wheel:
         _blocks(size) + (_blocks(int(size * _BYTE_CODE)) if file.endswith(".py") else 0)
         for file, size in sizes
     )
-    return Wheel(name, str(version), path.name, _sha256(path), path.stat().st_size, unpacked)
+    return Wheel(name, str(version), path.name, sha256(path), path.stat().st_size, unpacked)
 
 
 def _blocks(size: int) -> int:
@@ -186,11 +202,12 @@ def _filename(one: Distribution) -> str:
     return unquote(urlsplit(one.url).path.rsplit("/", 1)[-1])
 
 
-def _is_there(path: Path, sha256: str) -> bool:
-    return path.is_file() and _sha256(path) == sha256
+def _is_there(path: Path, digest: str) -> bool:
+    return path.is_file() and sha256(path) == digest
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """The file's digest, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -219,7 +236,7 @@ def _write(
         "stamps": [_stamp(cache / wheel.filename) for wheel in wheels],
     }
     manifest.parent.mkdir(exist_ok=True)
-    draft = manifest.with_suffix(f".{os.getpid()}")
+    draft = manifest.with_suffix(".new")
     draft.write_text(json.dumps(content, indent=1))
     draft.replace(manifest)
 

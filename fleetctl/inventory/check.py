@@ -50,8 +50,11 @@ def _slots(host: Mapping[str, Any]) -> Iterator[Problem]:
                 known = f"its GPUs are 0 to {count - 1}" if count else "it has none"
                 yield Problem(key, f"the host has no GPU {gpu}", f"{known} (gpus.count is {count})")
     default = host.get("default_slot")
-    if isinstance(default, str) and default not in slots:
-        yield Problem(("default_slot",), f"default_slot: no slot {default}", hint(default, slots, "slots"))
+    known_slots = host.get("slots")
+    if isinstance(default, str) and isinstance(known_slots, dict) and default not in known_slots:
+        yield Problem(
+            ("default_slot",), f"default_slot: no slot {default}", hint(default, known_slots, "slots")
+        )
 
 
 def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
@@ -65,8 +68,8 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
     for name, service in _entries(host, "services").items():
         for field, (mapping, many) in targets.items():
             wanted = service.get(field)
-            known = _mapping(host.get(mapping))
-            if isinstance(wanted, str) and wanted not in known:
+            known = host.get(mapping, {} if mapping != "slots" else None)
+            if isinstance(wanted, str) and isinstance(known, dict) and wanted not in known:
                 yield Problem(
                     ("services", name, field),
                     f"the service {name} names the {field} {wanted}, which is not in {mapping}",

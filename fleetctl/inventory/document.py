@@ -63,8 +63,10 @@ for _tag, (_pattern, _first) in _SCALARS.items():
 def read(path: Path) -> Document:
     """Read a file; whatever is wrong with its YAML stands in ``problems``."""
     document = Document()
+    raw, text = b"", ""
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
+        text = raw.decode()
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -76,9 +78,17 @@ def read(path: Path) -> Document:
         document.problems.append(
             Problem((), f"not YAML: {said}", _syntax_fix(text, said), (mark.line + 1) if mark else None)
         )
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        document.problems.append(Problem((), "not UTF-8 text", "save the file as UTF-8", line))
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
         document.problems.append(
-            Problem((), f"not YAML: {' '.join(str(error).split())}", "save it as UTF-8 text")
+            Problem((), f"the character U+{error.character:04X} cannot stand in YAML", "take it out", line)
+        )
+    except OSError as error:
+        document.problems.append(
+            Problem((), f"cannot be read: {error.strerror}", "correct the file's rights")
         )
     else:
         if node is not None:
@@ -108,7 +118,7 @@ def _plain(document: Document, node: yaml.Node, key: Key, around: tuple[yaml.Nod
     try:
         return _scalar(node)
     except ValueError as error:
-        document.problems.append(Problem(key, str(error), "quote it if it is meant as text", line))
+        document.problems.append(Problem(key, str(error), "write the value as it is", line))
         return None
 
 
@@ -152,8 +162,8 @@ def _scalar(node: yaml.Node) -> Any:
             return int(text, base)
         case "float":
             return _float(text)
-        case other:
-            raise ValueError(f"the tag {other} is not used in inventories")
+        case _:
+            raise ValueError(f"tags such as {node.tag} are not used in inventories")
 
 
 def _float(text: str) -> float:

@@ -112,6 +112,8 @@ def _parse(source: Source) -> tuple[Host | None, list[Problem]]:
     if document.data is None and document.problems:
         return None, document.problems
     host, problems = structure(document.data)
+    broken = {problem.key for problem in document.problems}
+    problems = [problem for problem in problems if problem.key not in broken]
     problems = [*document.problems, *problems, *check_host(document.data)]
     return (None if problems else host), problems
 

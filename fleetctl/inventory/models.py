@@ -14,6 +14,7 @@ HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}
 UnitName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.-]{1,240}\.service$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f]*$")]
+VenvPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+:@=-]+$")]
 ArgumentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
@@ -73,7 +74,7 @@ class EnvironmentRef(Named):
     """A venv: built by fleetctl from ``envs/<spec>.yaml``, or one that is on the host at ``path``."""
 
     spec: FileName | None = None
-    path: AbsolutePath | None = None
+    path: VenvPath | None = None
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from fleetctl.inventory.document import Key, Problem, dotted
 from fleetctl.inventory.models import Host
-from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.nearest import hint, nearest
 
 _TYPES = {
     "string_type": "text",
@@ -23,7 +23,7 @@ _TYPES = {
 _PATTERNS = {
     "host": "use lower case letters, digits, - and .",
     "unit": "a unit's name ends in .service and has letters, digits, : _ . and - only",
-    "path": "write an absolute path on the host: /…",
+    "path": "write an absolute path on the host: /…; a venv's has letters, digits and . _ / + : @ = - only",
     "template": "write the name of a file in templates/systemd/, without a folder",
     "spec": "write the name of a file in envs/, without .yaml",
     "args": "write arguments without their leading --",
@@ -38,34 +38,40 @@ def structure(data: Any) -> tuple[Host | None, list[Problem]]:
     try:
         return Host.model_validate(data), []
     except ValidationError as error:
-        return None, _problems(error, data)
+        return None, in_words(error, data, Host)
 
 
-def _problems(error: ValidationError, data: dict[str, Any]) -> list[Problem]:
+def in_words(error: ValidationError, data: dict[str, Any], model: type[BaseModel]) -> list[Problem]:
+    """What is wrong with ``data`` as a ``model``, one problem a key."""
+    every = error.errors(include_url=False)
+    meant = {
+        (*details["loc"][:-1], nearest(str(details["loc"][-1]), _fields(details["loc"][:-1], model)))
+        for details in every
+        if details["type"] == "extra_forbidden"
+    }
     found: dict[Key, Problem] = {}
-    for details in error.errors(include_url=False):
-        problem = _problem(details, data)
+    for details in every:
+        if details["type"] == "missing" and details["loc"] in meant:
+            continue  # misspelt, and said so where it stands
+        problem = _problem(details, data, model)
         found.setdefault(problem.key, problem)
     return list(found.values())
 
 
-def _problem(details: ErrorDetails, data: dict[str, Any]) -> Problem:
+def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]) -> Problem:
     key, bad_key = _key(details["loc"], data)
     name = dotted(key)
     kind = details["type"]
     given = details["input"]
     if kind == "extra_forbidden":
-        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1]), "keys"))
+        return Problem(key, f"unknown key {name}", hint(str(key[-1]), _fields(key[:-1], model), "keys"))
     if kind == "missing":
         around = dotted(key[:-1])
         what = f"{around} has no {key[-1]}" if around else f"the key {key[-1]} is missing"
         return Problem(key, what, f"add {key[-1]}:")
-    if key[:1] == ("services",) and key[2:3] == ("args",) and not bad_key:
-        return Problem(
-            key,
-            f"{name} is {_shown(given)}",
-            "an argument is text, a number, true, false, or a list of those",
-        )
+    if key[:1] == ("services",) and key[2:3] == ("args",) and len(key) > 3 and not bad_key:
+        fix = "an argument is text, a number, true, false, or a list of at least one of those"
+        return Problem(key[:4], f"{dotted(key[:4])} is {_shown(given)}", fix)
     if kind in _TYPES:
         return Problem(key, f"{name} is {_shown(given)}, not {_TYPES[kind]}", _type_fix(kind, given))
     if kind == "literal_error":
@@ -105,22 +111,12 @@ def _key(loc: tuple[int | str, ...], data: Any) -> tuple[Key, bool]:
     return tuple(key), False
 
 
-def _fields(key: Key) -> list[str]:
-    model: Any = Host
+def _fields(key: Key, model: Any) -> list[str]:
+    """The names that the mapping at ``key`` of a ``model`` can have."""
     for part in key:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            model = _inner(model.model_fields[str(part)].annotation)
-        else:
-            model = _inner(get_args(model)[1])
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
-
-
-def _inner(annotation: Any) -> Any:
-    """The model or mapping inside an annotation such as ``Ssh | None``."""
-    for choice in (annotation, *get_args(annotation)):
-        if isinstance(choice, type) and issubclass(choice, BaseModel):
-            return choice
-    return annotation
+        is_model = isinstance(model, type) and issubclass(model, BaseModel)
+        model = model.model_fields[str(part)].annotation if is_model else get_args(model)[1]
+    return list(model.model_fields)
 
 
 def _type_fix(kind: str, given: Any) -> str:
@@ -139,5 +135,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return "keys with values"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     return repr(value) if isinstance(value, str) else str(value)

@@ -92,6 +92,7 @@ def _gpu(index: int) -> dict[str, Any]:
         "memory_reserved": _RESERVED_MIB,
         "memory_used": 0,
         "compute_cap": "12.0",
+        "pstate": "P8",
         "temperature": 29,
         "power": 34.51,
         "power_limit": 600.0,

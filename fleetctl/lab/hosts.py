@@ -54,7 +54,7 @@ def up(hosts: list[LabHost], say: Say = _silent) -> list[str]:
                 say(f"{left.host}: in no inventory any more, taken away")
                 _remove_host(left)
             elif left.host in wanted:
-                say(f"{left.host}: left half done ({wanted[left.host].reason}), made afresh")
+                say(f"{left.host}: broken ({wanted[left.host].reason}), made afresh")
                 _remove_host(left)
         starting = [host for host in hosts if host.name in wanted]
         if starting:

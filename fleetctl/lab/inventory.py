@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,8 @@ class LabHost:
 
 
 def inventory_dir() -> Path:
-    """The lab's inventory: of the working directory, else of the checkout fleetctl runs from."""
-    here = Path("inventories/lab")
+    """The lab's inventory: of the fleet folder or working directory, else of the checkout fleetctl is in."""
+    here = Path(os.environ.get("FLEETCTL_FLEET", "."), "inventories/lab")
     if here.is_dir():
         return here
     return Path(__file__).resolve().parents[2] / "inventories" / "lab"

@@ -44,7 +44,7 @@ def ssh_command(host: LabHost, *command: str, connect_timeout: int = 5) -> list[
     }
     flags = [part for key, value in options.items() for part in ("-o", f"{key}={value}")]
     ssh = system.tool("ssh") or "ssh"
-    return [ssh, "-F", "none", "-i", str(IDENTITY), *flags, f"root@{host.address}", *command]
+    return [ssh, "-F", "none", "-i", str(IDENTITY), *flags, "--", f"root@{host.address}", *command]
 
 
 def _key(file: Path, comment: str) -> None:

@@ -61,7 +61,7 @@ def end(record: HostRecord) -> None:
             time.sleep(_TICK_S)
     for folder in _cgroups_named(record.machine):
         _remove_cgroup(folder)
-    _forget_machine(record.machine)
+    _forget_machine(record)
 
 
 def populated(record: HostRecord) -> bool:
@@ -89,8 +89,8 @@ def start_time(pid: int) -> int:
 
 
 def alive(record: HostRecord) -> bool:
-    """Whether the process that carries the host is the one recorded."""
-    return bool(record.pid) and record.pid_start != 0 and start_time(record.pid) == record.pid_start
+    """Whether the host runs, carried by the process that was recorded."""
+    return populated(record) and record.pid_start != 0 and start_time(record.pid) == record.pid_start
 
 
 def console_tail(paths: HostPaths, lines: int = 12) -> list[str]:
@@ -115,6 +115,7 @@ def _start(paths: HostPaths, record: HostRecord, cgroup: Path) -> None:
         "--link-journal=no",
         "--resolv-conf=off",
         "--timezone=off",
+        "--capability=CAP_NET_ADMIN",
         f"--network-namespace-path={network.netns_path(record.netns)}",
         f"--bind={paths.state}:/var/lib/fleetctl",
     ]
@@ -224,10 +225,13 @@ def _remove_cgroup(folder: Path) -> None:
             return
 
 
-def _forget_machine(machine: str) -> None:
+def _forget_machine(record: HostRecord) -> None:
     """Remove what a systemd-nspawn that was killed leaves in /run."""
     nspawn = Path("/run/systemd/nspawn")
-    for mounted in system.mounts_under(nspawn / "unix-export" / machine):
-        system.run("umount", mounted)
+    system.unmount(nspawn / "unix-export" / record.machine)
     for kind in ("propagate", "unix-export"):
-        shutil.rmtree(nspawn / kind / machine, ignore_errors=True)
+        shutil.rmtree(nspawn / kind / record.machine, ignore_errors=True)
+    root_of = HostPaths(record.host).root
+    if root_of.is_mount():
+        status = root_of.stat()
+        (nspawn / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)

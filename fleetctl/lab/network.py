@@ -88,7 +88,8 @@ def connect(record: HostRecord) -> None:
     _batch(
         [
             f"netns add {record.netns}",
-            f"link add {record.link} type veth peer name eth0 netns {record.netns}",
+            f"link add {record.link} type veth "
+            f"peer name eth0 address {_mac(record.address)} netns {record.netns}",
             f"link set {record.link} master {BRIDGE} up",
         ]
     )
@@ -132,6 +133,11 @@ def link_exists(name: str) -> bool:
 def netns_is_mounted() -> bool:
     """Whether /run/netns is a mount already (``ip netns add`` makes it one)."""
     return any(mount.path == str(NETNS_DIR) for mount in system.mounts())
+
+
+def _mac(address: str) -> str:
+    """The same for each life of a host: a fresh one would be unreachable until neighbours forget the old."""
+    return ":".join(["02", "fe", *(f"{byte:02x}" for byte in ipaddress.ip_address(address).packed)])
 
 
 def _batch(lines: list[str], netns: str | None = None) -> None:

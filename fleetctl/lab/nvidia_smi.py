@@ -34,7 +34,7 @@ GPU_FIELDS: dict[str, Field] = {
     "compute_mode": ("compute_mode", "", lambda host, gpu: "Default"),
     "persistence_mode": ("persistence_mode", "", lambda host, gpu: "Enabled"),
     "mig.mode.current": ("mig.mode.current", "", lambda host, gpu: "Disabled"),
-    "pstate": ("pstate", "", lambda host, gpu: "P0" if gpu["utilization"] else "P8"),
+    "pstate": ("pstate", "", lambda host, gpu: gpu["pstate"]),
     "temperature.gpu": ("temperature.gpu", "", lambda host, gpu: gpu["temperature"]),
     "memory.total": ("memory.total", "MiB", lambda host, gpu: gpu["memory_total"]),
     "memory.reserved": ("memory.reserved", "MiB", lambda host, gpu: gpu["memory_reserved"]),
@@ -190,10 +190,9 @@ def table(host: Json, gpus: list[Json]) -> int:
     for gpu in gpus:
         memory = f"{gpu['memory_used']}MiB / {gpu['memory_total']:>6}MiB"
         power = f"{gpu['power']:.0f}W / {gpu['power_limit']:>4.0f}W"
-        state = "P0" if gpu["utilization"] else "P8"
         print(f"|{gpu['index']:>4}  {shortened(gpu['name']):<31}On  |   {gpu['bus_id']} Off |{0:>21} |")
         print(
-            f"| N/A  {gpu['temperature']:>3}C    {state}  {power:>23} |{memory:>23} |"
+            f"| N/A  {gpu['temperature']:>3}C    {gpu['pstate']}  {power:>22} |{memory:>23} |"
             f"{gpu['utilization']:>7}%      Default |"
         )
         print(f"|{'':41}|{'':24}|{'Disabled':>21} |")

@@ -106,6 +106,8 @@ def _read(path: Path) -> dict[str, Any] | None:
         data: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise FleetError("the lab belongs to root", where=str(path), fix="run this as root") from error
     except ValueError as error:
         raise FleetError(f"the lab's record cannot be read: {error}", where=str(path)) from error
     return data

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import time
 from pathlib import Path
 
 from fleetctl.errors import Exit, FleetError
@@ -122,7 +121,9 @@ def require_own_overlay(paths: HostPaths) -> None:
     A systemd that boots on shared folders empties their /tmp and starts their units.
     """
     root = paths.root
-    top = next((mount for mount in reversed(system.mounts()) if mount.path == str(root)), None)
+    device = root.stat().st_dev if root.is_mount() else -1
+    at_root = (mount for mount in system.mounts() if mount.path == str(root) and mount.device == device)
+    top = next(at_root, None)
     ours = (
         top is not None
         and top.fstype == "overlay"
@@ -144,11 +145,16 @@ def require_own_overlay(paths: HostPaths) -> None:
 
 def remove(paths: HostPaths) -> None:
     """Unmount the host's root and remove its folders."""
-    for mounted in system.mounts_under(paths.dir):
-        _unmount(mounted)
+    system.unmount(paths.root)
     shutil.rmtree(RAM / paths.name, ignore_errors=True)
-    if system.mounts_under(paths.dir):
-        raise FleetError("something is mounted in the host's folder still", where=str(paths.dir))
+    strange = system.mounted_below(paths.dir)
+    if strange:
+        raise FleetError(
+            f"something else is mounted in the host's folder: {strange[0]}",
+            where=paths.name,
+            fix=f"umount {strange[0]}, then try again",
+            exit=Exit.PREFLIGHT,
+        )
     for child in paths.dir.iterdir():
         if child.is_dir():
             shutil.rmtree(child)
@@ -161,35 +167,16 @@ def remove(paths: HostPaths) -> None:
 
 def mount_ram() -> None:
     """Mount the tmpfs that holds the upper layers."""
-    if not _is_mounted(RAM):
+    if not RAM.is_mount():
         RAM.mkdir(parents=True, exist_ok=True)
         system.run("mount", "-t", "tmpfs", "-o", "mode=0700", "tmpfs", str(RAM))
 
 
 def unmount_ram() -> None:
     """Unmount the tmpfs; with it goes everything the hosts wrote to their roots."""
-    while _is_mounted(RAM):
-        _unmount(str(RAM))
+    system.unmount(RAM)
     if RAM.exists():
         RAM.rmdir()
-
-
-def _is_mounted(path: Path) -> bool:
-    return any(mount.path == str(path) for mount in system.mounts())
-
-
-def _unmount(path: str) -> None:
-    deadline = time.monotonic() + 2
-    while True:
-        try:
-            system.run("umount", path)
-        except FleetError:
-            if time.monotonic() > deadline:
-                system.run("umount", "--lazy", path)
-                return
-            time.sleep(0.05)
-        else:
-            return
 
 
 def _hide(upper: Path) -> None:

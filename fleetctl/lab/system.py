@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _NEEDED = {
     "ip": "iproute2",
     "rsync": "rsync",
 }
+_BUSY_S = 2.0
 _JOURNALD = ("/usr/lib/systemd/systemd-journald", "/lib/systemd/systemd-journald")
 
 
@@ -29,6 +31,7 @@ class Mount:
     """One line of /proc/self/mountinfo."""
 
     path: str
+    device: int
     fstype: str
     options: dict[str, str]
 
@@ -93,18 +96,29 @@ def mounts() -> list[Mount]:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         before, _, after = line.partition(" - ")
         fstype, _, options = after.split(" ", 2)
-        found.append(Mount(_unescape(before.split(" ")[4]), fstype, _options(options)))
+        words = before.split(" ")
+        major, _, minor = words[2].partition(":")
+        device = os.makedev(int(major), int(minor))
+        found.append(Mount(_unescape(words[4]), device, fstype, _options(options)))
     return found
 
 
-def mounts_under(folder: Path) -> list[str]:
-    """The mount points at or below a folder, innermost first."""
-    prefix = str(folder)
-    return [
-        mount.path
-        for mount in reversed(mounts())
-        if mount.path == prefix or mount.path.startswith(prefix + "/")
-    ]
+def mounted_below(folder: Path) -> list[Path]:
+    """The mount points at or below a folder that can be reached (others may lie hidden under them)."""
+    paths = {Path(mount.path) for mount in mounts()}
+    return sorted(path for path in paths if path.is_relative_to(folder) and path.is_mount())
+
+
+def unmount(path: Path) -> None:
+    """Take away every mount at a path; one that stays busy is detached."""
+    deadline = time.monotonic() + _BUSY_S
+    while path.is_mount():
+        try:
+            run("umount", str(path))
+        except FleetError:
+            if time.monotonic() > deadline:
+                run("umount", "--lazy", str(path))
+            time.sleep(0.05)
 
 
 def cgroup_root() -> Path | None:

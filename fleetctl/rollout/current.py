@@ -24,7 +24,8 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
     owner = facts["ports"].get(str(host.slots[slot].port))
     if owner and not str(owner["unit"] or "").endswith(".service"):
         raise FleetError(
-            f"port {host.slots[slot].port} is held by pid {owner['pid']} ({owner['command']}), which no service unit owns",
+            f"port {host.slots[slot].port} is held by pid {owner['pid']} ({owner['command']}), "
+            "which no service unit owns",
             where=f"{host.host}, slot {slot}",
             fix=f"stop that process on {host.host}, or give the slot another port; fleetctl stops only units, "
             "which it can start again",

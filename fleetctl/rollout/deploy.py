@@ -17,6 +17,7 @@ from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Plan, difference
+from fleetctl.rollout.status import facts_arguments
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -83,7 +84,7 @@ def deploy_service(
         )
         if plan_only:
             outcome.verdict = "planned"
-            outcome.findings = _findings(agent, plan, pending=bool(needs.changes))
+            outcome.findings = _findings(agent, plan, needs.pending)
             return outcome
         needs.bring(on_event)
         if not found.changes:
@@ -95,22 +96,15 @@ def deploy_service(
 
 
 def gather_facts(agent: Agent, host: Host) -> Facts:
-    """The host's facts, for all its slots and units, in one message."""
-    return dict(
-        agent.call(
-            "facts",
-            slots={name: {"port": slot.port, "gpus": list(slot.gpus)} for name, slot in host.slots.items()},
-            units=sorted({service.unit for service in host.services.values() if service.unit}),
-            paths=sorted({model.path for model in host.models.values()}),
-            timeout=60,
-        )
-    )
+    """The facts that a rollout is planned from, in one message."""
+    return dict(agent.call("facts", **facts_arguments(host)))
 
 
 def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Target | None) -> None:
     if old is None or (old.service not in (leaving, service)):
         held = f"{old.service} ({old.unit})" if old else "nothing"
-        fix = f"fleetctl swap {old.service} {service}" if old and not old.adopted else f"fleetctl deploy {host.host} --service {service}"
+        deploy = f"fleetctl deploy {host.host} --service {service}"
+        fix = f"fleetctl swap {old.service} {service}" if old and not old.adopted else deploy
         raise FleetError(
             f"{leaving} is not what fills the slot; {held} is",
             where=f"{host.host}, slot {slot}",
@@ -128,8 +122,12 @@ def _unhealthy(host: Host, slot: str, service: str, warnings: list[str]) -> Flee
     )
 
 
-def _findings(agent: Agent, plan: Plan, pending: bool) -> list[dict[str, Any]]:
-    """Preflight's findings; what the deploy itself would still bring (environment, models) is not one."""
+def _findings(agent: Agent, plan: Plan, pending: list[str]) -> list[dict[str, Any]]:
+    """Preflight's findings, without those about paths that the deploy itself will bring."""
     found = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
-    expected = {"environment-missing", "model-missing"} if pending else set()
-    return [finding for finding in found if finding["id"] not in expected]
+
+    def is_expected(finding: dict[str, Any]) -> bool:
+        lines = finding["evidence"] or [f"{finding['what']} {finding['where']}"]
+        return all(any(path in line for path in pending) for line in lines)
+
+    return [finding for finding in found if not is_expected(finding)]

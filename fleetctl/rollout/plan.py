@@ -33,12 +33,12 @@ class Plan:
 
     def to_message(self) -> dict[str, Any]:
         """The plan as the JSON object of docs/architecture.md."""
-        from fleetctl.doctor.signatures import SIGNATURES
+        from fleetctl.doctor import signatures
 
         now = datetime.now(UTC)
         return {
             "schema": 1,
-            "id": self.id or f"{now:%Y%m%dT%H%M%S}-{self.slot}-{secrets.token_hex(2)}",
+            "id": self.id or f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}-{self.slot}-{secrets.token_hex(2)}",
             "kind": self.kind,
             "host": self.host,
             "slot": self.slot,
@@ -50,13 +50,13 @@ class Plan:
             "new": self.new.to_dict(),
             "old": self.old.to_dict() if self.old else None,
             "deadlines": self.deadlines.model_dump(),
-            "signatures": list(SIGNATURES),
+            "signatures": signatures.table(),
         }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a plan would change: ``changes`` in words, ``diff`` of the unit's file, ``warnings`` beside them."""
+    """What a plan would change: ``changes`` in words, ``diff`` of the unit's file; ``warnings`` where nothing."""
 
     changes: list[str] = field(default_factory=list)
     diff: list[str] = field(default_factory=list)
@@ -69,9 +69,8 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
     unit = facts["units"].get(new.unit, {})
     before = (unit.get("text") or "").splitlines()
     after = (new.unit_text or "").splitlines()
-    diff = list(
-        difflib.unified_diff(before, after, f"{new.unit} on {host.host}", f"{new.unit} planned", lineterm="", n=1)
-    )
+    names = (f"{new.unit} on {host.host}", f"{new.unit} planned")
+    diff = list(difflib.unified_diff(before, after, *names, lineterm="", n=1))
     if diff:
         changes.append(f"{'change' if before else 'write'} {new.unit}")
     state = facts["slots"][slot]["state"] or {}

@@ -61,7 +61,7 @@ def open_agent(host: Host) -> Iterator[Agent]:
 
 
 def _session(transport: paramiko.Transport, settings: Settings) -> paramiko.Channel:
-    import paramiko
+    from fleetctl.transport.quick import paramiko
 
     try:
         return transport.open_session(timeout=HELLO_S)
@@ -126,12 +126,14 @@ class Agent:
     def start(self, agent: Payload) -> None:
         """Start the agent, sending it first where the host lacks it, and read its hello."""
         script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data))
+        from fleetctl.transport.quick import paramiko
+
         self._channel.settimeout(HELLO_S)
         try:
             self._channel.exec_command(f"exec sh -c {shlex.quote(script)}")
             rest = self._greet(agent, time.monotonic() + HELLO_S)
-        except (OSError, EOFError, TimeoutError) as error:
-            raise self._error(f"the agent did not start: {error or 'no answer'}") from None
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self._error(f"the agent did not start: {error or 'the link was lost'}") from None
         self._channel.settimeout(None)
         for work in (lambda: self._read(rest), self._read_stderr, self._beat):
             threading.Thread(target=work, daemon=True).start()

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import paramiko
-
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.host_keys import check_host_key, known_kinds
 from fleetctl.transport.keys import Candidates
+from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import Settings, place
 
 ATTEMPTS = 5
@@ -40,7 +39,8 @@ def connect(settings: Settings) -> Iterator[paramiko.Transport]:
     """An authenticated transport to one host, closed on leaving.
 
     :class:`FleetError` with exit 3 where the host is not reached, its key is unknown or changed, or it takes
-    none of the operator's keys. Connected or failed at the latest ``connect_timeout`` + 20 s after the call.
+    none of the operator's keys. Connected or failed at the latest ``connect_timeout`` + 20 s after the call,
+    its turn among other handshakes not counted.
     """
     deadline = time.monotonic() + settings.connect_timeout + HANDSHAKE_S
     link = _connect_with_retries(settings, deadline)
@@ -81,33 +81,30 @@ def _connect_with_retries(settings: Settings, deadline: float) -> _Link:
 
 
 def _connect_once(settings: Settings, deadline: float) -> _Link:
-    proxy = None
-    if settings.proxy_command:
-        HANDSHAKES.acquire()
-        proxy = _Proxy(settings)
-        sock = proxy.socket
-    else:
-        sock = _tcp(settings)
-        HANDSHAKES.acquire()
-    try:
-        transport = paramiko.Transport(sock)
+    sock = None if settings.proxy_command else _tcp(settings, deadline)
+    waits = time.monotonic()
+    with HANDSHAKES:
+        deadline += time.monotonic() - waits
+        proxy = None
+        if sock is None:
+            proxy = _Proxy(settings)
+            sock = proxy.socket
+        link = _Link(paramiko.Transport(sock), proxy)
         try:
-            _handshake(transport, settings, deadline, proxy)
-            check_host_key(transport, settings)
-            _authenticate(transport, settings, deadline)
+            _handshake(link, settings, deadline)
+            check_host_key(link.transport, settings)
+            _authenticate(link.transport, settings, deadline)
         except BaseException:
-            _Link(transport, proxy).close()
+            link.close()
             raise
-    finally:
-        HANDSHAKES.release()
-    transport.set_keepalive(KEEPALIVE_S)
-    transport.channel_timeout = CHANNEL_S
-    return _Link(transport, proxy)
+    link.transport.set_keepalive(KEEPALIVE_S)
+    link.transport.channel_timeout = CHANNEL_S
+    return link
 
 
-def _tcp(settings: Settings) -> socket.socket:
+def _tcp(settings: Settings, deadline: float) -> socket.socket:
     try:
-        sock = _first(_resolve(settings), settings.connect_timeout)
+        sock = _first(_resolve(settings), settings.connect_timeout, deadline)
     except TimeoutError:
         raise _unreachable(settings, f"no answer within {settings.connect_timeout} s") from None
     except ConnectionRefusedError:
@@ -120,15 +117,14 @@ def _tcp(settings: Settings) -> socket.socket:
     return sock
 
 
-def _first(addresses: list[tuple[str, int]], timeout: float) -> socket.socket:
+def _first(addresses: list[tuple[str, int]], timeout: float, deadline: float) -> socket.socket:
     """A connection to the first address that takes one; the last address's error where none does."""
-    *others, last = addresses
-    for address in others:
+    for address in addresses:
         try:
-            return socket.create_connection(address, timeout)
-        except OSError:
-            continue
-    return socket.create_connection(last, timeout)
+            return socket.create_connection(address, max(0.1, min(timeout, deadline - time.monotonic())))
+        except OSError as error:
+            last = error
+    raise last
 
 
 def _resolve(settings: Settings) -> list[tuple[str, int]]:
@@ -174,20 +170,19 @@ class _Proxy:
 
     def close(self) -> None:
         self.socket.close()
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
         self._stderr.close()
 
 
-def _handshake(
-    transport: paramiko.Transport, settings: Settings, deadline: float, proxy: _Proxy | None
-) -> None:
+def _handshake(link: _Link, settings: Settings, deadline: float) -> None:
     """Key exchange, asking first for the kinds of host key that are known."""
+    transport, proxy = link.transport, link.proxy
     kinds = known_kinds(settings)
     options = transport.get_security_options()
     options.key_types = sorted(options.key_types, key=lambda kind: kind not in kinds)
     left = max(0.1, min(settings.connect_timeout + 5, deadline - time.monotonic()))
-    transport.banner_timeout = transport.auth_timeout = left
+    transport.banner_timeout = left + HANDSHAKE_S
     done = threading.Event()
     transport.start_client(done)
     if not done.wait(left):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-import paramiko
-
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.known_hosts import KnownKey, fingerprint, known_keys
+from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import Settings, place
 
 

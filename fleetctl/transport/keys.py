@@ -8,11 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import paramiko
-from paramiko.agent import AgentSSH
-from paramiko.pkey import UnknownKeyType
-
 from fleetctl.transport.known_hosts import fingerprint
+from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import DEFAULT_IDENTITIES, Settings
 
 AGENT_TIMEOUT_S = 5.0
@@ -58,7 +55,13 @@ class Candidates:
                 continue
             try:
                 key = paramiko.PKey.from_path(path)
-            except (OSError, TypeError, ValueError, paramiko.SSHException, UnknownKeyType) as error:
+            except (
+                OSError,
+                TypeError,
+                ValueError,
+                paramiko.SSHException,
+                paramiko.pkey.UnknownKeyType,
+            ) as error:
                 reason = "has a passphrase: `ssh-add` it" if isinstance(error, TypeError) else str(error)
                 self.unusable.append(f"{path}: {reason}")
                 continue
@@ -79,7 +82,7 @@ class Candidates:
                 yield Candidate(key, f"ssh-agent: {key.comment}")
 
 
-class _Agent(AgentSSH):
+class _Agent(paramiko.agent.AgentSSH):
     """An ssh-agent at a given socket that cannot hang its caller."""
 
     def __init__(self, path: str) -> None:

@@ -24,8 +24,12 @@ class Payload:
 
 @cache
 def payload() -> Payload:
-    """Pack the agent's sources, uncompressed: 1 ms for both ends, and sent once per host and version."""
-    folder = Path(fleetctl.agent.__file__).parent
+    """The agent of this fleetctl."""
+    return pack(Path(fleetctl.agent.__file__).parent)
+
+
+def pack(folder: Path) -> Payload:
+    """Pack an agent's sources, uncompressed: that is quickest for both ends, and they are sent only once."""
     sources = {f"fleetctl/agent/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
     files = {"__main__.py": sources["fleetctl/agent/__main__.py"], "fleetctl/__init__.py": b"", **sources}
     buffer = io.BytesIO()

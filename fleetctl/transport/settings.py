@@ -114,6 +114,9 @@ def resolve(host: Host, config: Path | None = None) -> Settings:
     except FileNotFoundError:
         fix = "apt-get install openssh-client"
         raise FleetError("OpenSSH's client is not installed here", fix=fix) from None
+    except subprocess.TimeoutExpired:
+        fix = f"try `ssh -G {host.name}`: a `Match exec` in {config or '~/.ssh/config'} may hang"
+        raise FleetError(f"no answer from ssh -G {host.name} within 20 s", fix=fix) from None
     if answer.returncode:
         raise FleetError(
             f"ssh refuses the settings of host {host.name}",

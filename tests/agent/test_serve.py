@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 import fleetctl.agent
 from fleetctl.agent import __main__ as program
+from fleetctl.agent.calls import CALLS, find
 from fleetctl.transport.payload import payload
 from tests.agent.pythons import pythons
 
@@ -101,6 +103,11 @@ def test_the_agent_imports_only_itself_and_the_standard_library(source: Path) ->
         if name.split(".")[0] not in sys.stdlib_module_names and not name.startswith("fleetctl.agent")
     }
     assert strangers == set()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_of_the_table_is_there(name: str) -> None:
+    assert list(inspect.signature(find(name)).parameters) == ["args", "emit"]
 
 
 def test_an_old_python_is_told_apart(

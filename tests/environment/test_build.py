@@ -18,8 +18,10 @@ from fleetctl.agent.environments import MARKER, list_environments, status
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.staging import building
 from fleetctl.environment.wheelhouse import describe
+from tests.agent.pythons import pythons
 from tests.environment.wheels import make_wheel
 
+REPOSITORY = Path(__file__).parents[2]
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 
@@ -89,7 +91,31 @@ def test_builds_and_says_what_it_built(host: Host) -> None:
     assert marker["bytes"] > 0
     assert host.envs == ["tiny-0123456789ab"]
     steps = [event["step"] for event in host.events if event["state"] == "ok"]
-    assert steps == ["builder", "venv", "install", "compile", "check", "commit"]
+    assert steps == [f"build-{step}" for step in ("builder", "venv", "install", "compile", "check", "commit")]
+
+
+@pytest.mark.parametrize("interpreter", pythons())
+def test_builds_with_each_python_that_is_here(host: Host, interpreter: str) -> None:
+    tag, version = subprocess.check_output(
+        [interpreter, "-c", "import sys; v = sys.version_info; print('cp%d%d %d.%d.%d' % (v[:2] + v[:3]))"],
+        text=True,
+    ).split()
+    args = host.args(make_wheel(host.wheelhouse, "alpha"), python=tag, imports=["alpha"])
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(REPOSITORY)!r}); from fleetctl.agent.build import build; "
+        "print(json.dumps(build(json.load(sys.stdin), lambda event: None)))"
+    )
+    done = subprocess.run(
+        [interpreter, "-I", "-S", "-c", code],
+        input=json.dumps(args),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["built"]
+    assert python(made["path"], "import sys, alpha; print(sys.version.split()[0])") == version
 
 
 def test_second_build_does_nothing(host: Host) -> None:
@@ -211,7 +237,7 @@ def slow_wheel(host: Host) -> tuple[Path, Path]:
 
 def wait_for_check(host: Host) -> None:
     deadline = time.monotonic() + 30
-    while not any(event["step"] == "check" for event in host.events):
+    while not any(event["step"] == "build-check" for event in host.events):
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
@@ -230,7 +256,7 @@ def test_two_builds_of_one_environment_make_it_once(host: Host) -> None:
     for thread in threads:
         thread.join()
     assert sorted(result["built"] for result in results) == [False, True]
-    assert any(event["step"] == "lock" for event in host.events)
+    assert any(event["step"] == "build-lock" for event in host.events)
     assert host.envs == ["tiny-0123456789ab"]
 
 

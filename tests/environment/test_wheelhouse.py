@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 
 from fleetctl.environment.platform import HostPlatform
 from fleetctl.environment.spec import EnvironmentSpec
-from fleetctl.environment.wheelhouse import resolve
+from fleetctl.environment.wheelhouse import BUILDER, CACHE, resolve
 from fleetctl.errors import Exit, FleetError
 from tests.environment.wheels import make_wheel
 
 
 def spec(*requirements: str, **more: Any) -> EnvironmentSpec:
-    return EnvironmentSpec(name="tiny", python=more.pop("python", ">=3.9"), requirements=requirements, **more)
+    fields = {"name": "tiny", "python": ">=3.9", "requirements": list(requirements), **more}
+    return EnvironmentSpec.model_validate(fields)
 
 
 def silent(event: dict[str, Any]) -> None:
@@ -27,7 +29,9 @@ def silent(event: dict[str, Any]) -> None:
 def test_finds_and_downloads_the_pins(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
     make_wheel(index, "alpha", requires=("beta>=1",))
     make_wheel(index, "beta", "1.5")
-    house = resolve(spec("alpha==1.0", "beta==1.5", local=("standalone",)), platform, tmp_path / "c", silent)
+    killed = tmp_path / "c" / CACHE / ".download-killed"
+    killed.mkdir(parents=True)
+    house = resolve(spec("alpha==1.0", "beta==1.5", local=["standalone"]), platform, tmp_path / "c", silent)
     assert [wheel.name for wheel in house.wheels] == ["alpha", "beta", "fleetctl-standalone"]
     assert house.builder.name == "uv"
     for wheel in (*house.wheels, house.builder):
@@ -59,11 +63,18 @@ def test_a_damaged_cached_wheel_is_fetched_again(index: Path, platform: HostPlat
     assert cached.read_bytes() == whole
 
 
+def test_an_environment_may_hold_uv_itself(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
+    make_wheel(index, "alpha")
+    house = resolve(spec("alpha==1.0", BUILDER), platform, tmp_path / "c", silent)
+    assert [wheel.name for wheel in house.wheels] == ["alpha", "uv"]
+    assert house.builder == house.wheels[1]
+
+
 def test_digest_is_of_the_content_alone(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
     make_wheel(index, "alpha")
     make_wheel(index, "beta")
     one = resolve(spec("alpha==1.0", "beta==1.0"), platform, tmp_path / "a", silent)
-    two = resolve(spec("beta==1.0", "alpha==1.0", imports=("alpha",)), platform, tmp_path / "b", silent)
+    two = resolve(spec("beta==1.0", "alpha==1.0", imports=["alpha"]), platform, tmp_path / "b", silent)
     assert one.digest == two.digest
     assert len(one.digest) == 12
     make_wheel(index, "beta", code="VALUE = 'other'\n")
@@ -85,10 +96,21 @@ def test_wheels_are_the_hosts_not_the_controllers(index: Path, tmp_path: Path) -
         assert expected in house.wheels[0].filename
 
 
+def test_two_at_once_ask_once(index: Path, platform: HostPlatform, tmp_path: Path) -> None:
+    make_wheel(index, "alpha")
+    events: list[dict[str, Any]] = []
+    tiny = spec("alpha==1.0", local=["standalone"])
+    with ThreadPoolExecutor(2) as pool:
+        houses = list(pool.map(lambda _: resolve(tiny, platform, tmp_path / "c", events.append), range(2)))
+    assert houses[0] == houses[1]
+    assert sum(event["text"].startswith("resolve") for event in events) == 1
+    assert any("another fleetctl" in event["text"] for event in events)
+
+
 def failing(spec_: EnvironmentSpec, platform: HostPlatform, cache: Path) -> FleetError:
     with pytest.raises(FleetError) as caught:
         resolve(spec_, platform, cache, silent)
-    assert not cache.exists() or not list(cache.glob(".download*"))
+    assert not list(cache.rglob(".download*"))
     return caught.value
 
 
@@ -148,7 +170,7 @@ def test_an_index_that_does_not_answer_costs_little(
         make_wheel(index, "alpha")
         events: list[dict[str, Any]] = []
         began = time.monotonic()
-        resolve(spec("alpha==1.0", indexes=(url,)), platform, tmp_path / "c", events.append)
+        resolve(spec("alpha==1.0", indexes=[url]), platform, tmp_path / "c", events.append)
     assert time.monotonic() - began < 15
     assert {"step": "resolve", "state": "info", "text": f"index does not answer, left out: {url}"} in events
 

@@ -33,7 +33,7 @@ def agents(sshd: Sshd) -> list[int]:
 
 
 def kept(sshd: Sshd) -> list[str]:
-    return sorted(sshd.inside("ls /var/lib/fleetctl/agent").split())
+    return sorted(sshd.inside("cd /var/lib/fleetctl/agent && find . -name '*.pyz*' -printf '%f\\n'").split())
 
 
 @pytest.fixture
@@ -238,6 +238,28 @@ def test_old_agents_go_and_the_recent_ones_stay(start_sshd: Start) -> None:
         f"mkdir -p {folder}; cd {folder}; touch 5.pyz 6.pyz 7.pyz; "
         'for n in 1 2 3 4; do touch -d "$n days ago" $n.pyz; done'
     )
+    server.inside(f"mkdir {folder}/1 {folder}/7")
+    with open_agent(server.host()):
+        files = {f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz"}
+        left = {*files, payload().digest, "7"}
+        wait_for(lambda: set(server.inside(f"ls {folder}").split()) == left)
+
+
+def test_the_second_start_finds_bytecode(start_sshd: Start) -> None:
+    server = start_sshd()
+    unpacked = f"/var/lib/fleetctl/agent/{payload().digest}"
     with open_agent(server.host()) as opened:
-        opened.call("history")
-        assert kept(server) == sorted([f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz"])
+        wait_for(lambda: server.inside(f"ls -d {unpacked} || true"))
+    with open_agent(server.host()) as opened:
+        opened.call("facts")
+    assert "facts." in server.inside(f"ls {unpacked}/fleetctl/agent/__pycache__")
+
+
+def test_a_host_whose_disk_fills_up_after_the_agent_came_still_serves(start_sshd: Start) -> None:
+    server = start_sshd()
+    server.inside("mkdir -p /var/lib/fleetctl/agent")
+    server.inside(f"head -c {8 * 2**20 - len(payload().data) - 300_000} /dev/zero >/var/lib/fleetctl/fill")
+    for _ in range(2):
+        with open_agent(server.host()) as opened:
+            server.inside("head -c 9M /dev/zero >/var/lib/fleetctl/fill2 || true")
+            assert opened.call("history") == []

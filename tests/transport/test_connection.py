@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import Exit, FleetError
+from fleetctl.transport import connection
 from fleetctl.transport.connection import connect
 from fleetctl.transport.known_hosts import fingerprint, known_keys
 from fleetctl.transport.settings import resolve
@@ -164,6 +165,32 @@ def test_a_key_of_ssh_agent_opens_the_host(sshd: Sshd, ssh_agent: Path, tmp_path
     assert "not usable" in error.evidence[0], "an identity named in the inventory is the only one offered"
 
 
+def test_a_named_identity_with_a_passphrase_is_signed_for_by_ssh_agent(
+    sshd: Sshd, ssh_agent: Path, tmp_path: Path
+) -> None:
+    subprocess.run(["ssh-add", "-q", str(sshd.identity)], check=True, stderr=subprocess.DEVNULL)
+    locked = tmp_path / "locked"
+    locked.write_bytes(sshd.identity.read_bytes())
+    locked.chmod(0o600)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(locked)], check=True, stdout=subprocess.DEVNULL
+    )
+    (tmp_path / "locked.pub").write_bytes(sshd.identity.with_suffix(".pub").read_bytes())
+    reach(sshd.host(identity_file=locked))
+
+
+def test_identity_agent_of_ssh_config(
+    sshd: Sshd, ssh_agent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["ssh-add", "-q", str(sshd.identity)], check=True, stderr=subprocess.DEVNULL)
+    monkeypatch.delenv("SSH_AUTH_SOCK")
+    config = tmp_path / "config"
+    config.write_text(f"Host box\n  IdentityAgent {ssh_agent}\n")
+    reach(sshd.host(identity_file=None), config)
+    config.write_text("Host box\n  IdentityAgent none\n")
+    assert "takes none of the keys" in refused(sshd.host(identity_file=None), config).what
+
+
 def test_settings_of_ssh_config_are_honoured(sshd: Sshd, tmp_path: Path) -> None:
     config = tmp_path / "config"
     included = tmp_path / "included"
@@ -270,11 +297,15 @@ def test_many_threads_at_once_stay_under_the_hosts_limit(start_sshd: Start) -> N
     assert errors == []
 
 
-def test_nothing_is_left_open(sshd: Sshd) -> None:
+def test_nothing_is_left_open(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "ATTEMPTS", 1)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
         reach(sshd.host())
     refused(sshd.host(identity_file=sshd.folder / "host_key"))
+    refused(sshd.host(known_hosts=sshd.folder / "none"))
+    with relay(sshd, resets=99) as (host, _):
+        refused(host)
     deadline = time.monotonic() + 2
     while len(list(Path("/proc/self/fd").iterdir())) > before and time.monotonic() < deadline:
         time.sleep(0.05)

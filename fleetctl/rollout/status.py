@@ -1,0 +1,141 @@
+"""What fills each slot of a host, read from its facts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fleetctl.inventory.models import Host, Slot
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SlotStatus:
+    """One slot: who fills it since when, and how it is.
+
+    ``health`` is ``ready``, ``not ready`` (503), ``HTTP <status>``, ``no answer`` (the port is open),
+    ``starting`` (the unit is up, the port is not open), ``down`` or ``empty``. ``managed`` is false where
+    fleetctl never filled the slot; then ``unit`` holds the port. ``notes`` are what an operator
+    must know.
+    """
+
+    host: str
+    slot: str
+    port: int
+    service: str | None
+    mode: str | None
+    since: str | None
+    health: str
+    models: list[str]
+    running: float | None
+    queued: float | None
+    environment: str | None
+    environment_digest: str | None
+    unit: str | None
+    unit_state: str | None
+    restarts: int
+    enabled: bool
+    managed: bool
+    rollout: str | None
+    notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """One JSON object; ``since`` in ISO 8601, UTC."""
+        return asdict(self)
+
+
+def facts_arguments(host: Host) -> dict[str, Any]:
+    """The arguments of the ``facts`` call that :func:`slot_statuses` needs."""
+    units = [service.unit for service in host.services.values()]
+    slots = {name: {"port": slot.port, "gpus": slot.gpus} for name, slot in host.slots.items()}
+    return {"slots": slots, "units": units, "gpus": False}
+
+
+def slot_statuses(host: Host, facts: Facts) -> list[SlotStatus]:
+    """The status of each of the host's slots, in the inventory's order."""
+    return [_status(host, slot, facts) for slot in host.slots.values()]
+
+
+def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
+    found = facts["slots"][slot.name]
+    state = found["state"] or {}
+    owner = facts["ports"].get(str(slot.port))
+    unit = state.get("unit") or (owner or {}).get("unit")
+    properties = facts["units"].get(unit) or {}
+    health = found["health"]
+    return SlotStatus(
+        host=host.name,
+        slot=slot.name,
+        port=slot.port,
+        service=state.get("service"),
+        mode=state.get("mode"),
+        since=_since(state, properties),
+        health=_health(health, owner, properties),
+        models=health["models"],
+        running=health["running"],
+        queued=health["queued"],
+        environment=state.get("environment"),
+        environment_digest=state.get("environment_digest"),
+        unit=unit,
+        unit_state=_unit_state(properties),
+        restarts=properties.get("NRestarts") or 0,
+        enabled=properties.get("UnitFileState") == "enabled",
+        managed=bool(state),
+        rollout=(found["locked_by"] or {}).get("rollout"),
+        notes=_notes(slot, state, owner, found, properties, facts),
+    )
+
+
+def _since(state: Facts, properties: Facts) -> str | None:
+    if state.get("since"):
+        return datetime.fromtimestamp(state["since"], UTC).isoformat(timespec="seconds")
+    try:
+        entered = datetime.strptime(properties["ActiveEnterTimestamp"], "%a %Y-%m-%d %H:%M:%S UTC")
+    except (KeyError, ValueError):
+        return None
+    return entered.replace(tzinfo=UTC).isoformat(timespec="seconds")
+
+
+def _health(health: Facts, owner: Facts | None, properties: Facts) -> str:
+    status = health["status"]
+    if status == 200:
+        return "ready"
+    if status is not None:
+        return "not ready" if status == 503 else f"HTTP {status}"
+    if owner:
+        return "no answer"
+    if not properties:
+        return "empty"
+    return "starting" if properties.get("ActiveState") in ("active", "activating", "reloading") else "down"
+
+
+def _unit_state(properties: Facts) -> str | None:
+    if not properties:
+        return None
+    if properties.get("LoadState") == "not-found":
+        return "not found"
+    return f"{properties.get('ActiveState')} ({properties.get('SubState')})"
+
+
+def _notes(
+    slot: Slot, state: Facts, owner: Facts | None, found: Facts, properties: Facts, facts: Facts
+) -> list[str]:
+    notes = []
+    lock = found["locked_by"]
+    if lock:
+        by = f" of {lock['operator']}" if lock.get("operator") else ""
+        notes.append(f"rollout {lock.get('rollout', 'unknown')}{by} is at work")
+    if owner and not state:
+        held = owner["unit"] or f"{owner['command']} (pid {owner['pid']})"
+        notes.append(f"not managed by fleetctl: port {slot.port} is held by {held}")
+    elif owner and owner["unit"] != state.get("unit"):
+        held = f"{owner['command']} (pid {owner['pid']}, {owner['unit'] or 'no unit'})"
+        notes.append(f"port {slot.port} is held by a stranger: {held}")
+    if state and properties.get("UnitFileState") not in ("enabled", None) and not lock:
+        notes.append(
+            f"{state.get('unit')} is {properties['UnitFileState'] or 'not enabled'}: not started at boot"
+        )
+    errors = [facts["errors"].get(part) for part in (f"slots.{slot.name}", "units", "ports")]
+    return notes + [error for error in errors if error]

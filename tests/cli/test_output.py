@@ -1,0 +1,85 @@
+"""What commands print: plain where piped, coloured on a terminal, JSON where asked."""
+
+from __future__ import annotations
+
+import json
+
+from fleetctl.cli.output import clean
+from tests.cli.terminal import in_terminal, piped
+
+ERROR = """
+from fleetctl.cli.output import Output
+from fleetctl.errors import FleetError
+Output(json={json}).print_error(FleetError("no host ct20", where="inventories/ct200.yaml:14",
+    fix="did you mean [ct200]?", evidence=["a line\\nand another", "\\x1b[31mred\\x1b[0m\\x07 " + "x" * 120]))
+"""
+TABLE = """
+from fleetctl.cli.output import Output
+output = Output()
+output.table(["host", "services"], [["ct200", "y" * 150], ["[bold]", "\\x1b[2Jcleared"]])
+output.line("done [red]")
+"""
+DOCUMENTS = """
+from fleetctl.cli.output import Output
+output = Output(json=True)
+output.document({"a": "é"})
+output.event({"b": "x\\ny"})
+"""
+PLAIN_ERROR = [
+    "error: no host ct20",
+    "  at inventories/ct200.yaml:14",
+    "  | a line",
+    "  | and another",
+    "  | red " + "x" * 120,
+    "fix: did you mean [ct200]?",
+]
+
+
+def test_a_piped_error_is_plain_lines_on_stderr() -> None:
+    said = piped(ERROR.format(json=False))
+    assert said.err.splitlines() == PLAIN_ERROR
+    assert said.out == ""
+
+
+def test_an_error_with_json_is_one_object_on_stdout() -> None:
+    said = piped(ERROR.format(json=True))
+    error = json.loads(said.out)["error"]
+    assert error["what"] == "no host ct20"
+    assert error["exit"] == 2
+    assert said.err == ""
+    assert len(said.out.splitlines()) == 1, "it can stand among events"
+
+
+def test_an_error_on_a_terminal_has_colours_unless_refused() -> None:
+    coloured = in_terminal(ERROR.format(json=False))
+    assert "\x1b[1;31merror: " in coloured.out
+    plain = in_terminal(ERROR.format(json=False), NO_COLOR="1")
+    assert "\x1b[31m" not in plain.out and "\x1b[1;31m" not in plain.out
+
+
+def test_a_piped_table_is_aligned_and_never_wrapped() -> None:
+    said = piped(TABLE, COLUMNS="80")
+    assert said.out.splitlines() == [
+        "HOST    SERVICES",
+        "ct200   " + "y" * 150,
+        "[bold]  cleared",
+        "done [red]",
+    ]
+
+
+def test_a_table_on_a_terminal_fits_its_width() -> None:
+    said = in_terminal(TABLE, columns=80, NO_COLOR="1")
+    assert "y" * 150 not in said.out
+    assert all(len(clean(line)) <= 80 for line in said.out.splitlines())
+    assert "[bold]" in said.out, "what the operator wrote is no markup"
+    assert "\x1b[2J" not in said.out
+
+
+def test_documents_and_events_are_json() -> None:
+    said = piped(DOCUMENTS)
+    assert said.out == '{\n  "a": "é"\n}\n{"b": "x\\ny"}\n'
+
+
+def test_rich_is_not_loaded_for_results_in_a_pipe() -> None:
+    code = TABLE + "import sys; print([name for name in sys.modules if name == 'rich' or name == 'pydantic'])"
+    assert piped(code).out.splitlines()[-1] == "[]"

@@ -1,0 +1,139 @@
+"""A fleet folder of its own whose services are stand-ins, deployed with the real command line to a lab host."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import Lab
+
+STANDIN = Path(__file__).parents[1] / "rollout_host" / "standin.py"
+TEMPLATE = """[Unit]
+Description={{ service }}
+
+[Service]
+ExecStart=/usr/bin/python3 -I -S /var/lib/fleetctl/standin.py {{ variables["KNOBS"] | word }}
+TimeoutStopSec=4
+
+[Install]
+WantedBy=multi-user.target
+"""
+PORTS = itertools.count(32001)
+VENV = "/var/lib/fleetctl/standin-venv"
+
+
+class Site:
+    """One slot on ct200 with services whose stand-ins behave as said; every test has its own."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab = lab
+        self.folder = folder
+        self.port = next(PORTS)
+        self.slot = f"e{self.port}"
+        self.services: dict[str, dict[str, Any]] = {}
+        self.ssh = {
+            "hostname": lab.address("ct200"),
+            "user": "root",
+            "identity_file": str(lab.identity),
+            "known_hosts": str(lab.known_hosts),
+        }
+        (folder / "inventories").mkdir()
+        (folder / "templates/systemd").mkdir(parents=True)
+        (folder / "templates/systemd/standin.service.j2").write_text(TEMPLATE)
+        self.service("good")
+
+    def service(self, name: str, template: str = "standin.service.j2", **knobs: Any) -> None:
+        """Add a service, or say anew how it behaves."""
+        knobs = {"port": self.port, "model": "m", **knobs}
+        self.services[name] = {
+            "slot": self.slot,
+            "engine": "standalone",
+            "mode": "autoregressive",
+            "environment": "standin",
+            "model": "m",
+            "unit": f"{self.slot}-{name}.service",
+            "template": template,
+            "env": {"KNOBS": json.dumps(knobs)},
+            "probe": {"prompt": "one", "max_tokens": 8},
+            "deadlines": {"drain": 3, "stop": 5, "free": 3, "ready": 20, "generate": 3},
+        }
+        self.write()
+
+    def write(self) -> None:
+        """Write the inventory."""
+        host = {
+            "host": "ct200",
+            "ssh": self.ssh,
+            "gpus": {"count": 8},
+            "slots": {self.slot: {"gpus": [], "port": self.port}},
+            "environments": {"standin": {"path": VENV}},
+            "models": {"m": {"path": "/etc/hostname"}},
+            "services": self.services,
+        }
+        (self.folder / "inventories/ct200.yaml").write_text(yaml.safe_dump(host, sort_keys=False))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start ``fleetctl`` in this fleet folder."""
+        env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "fleetctl", *words],
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+        )
+
+    def run(self, *words: str, expect: int = 0) -> str:
+        """Run ``fleetctl``; its output, both streams, after checking its exit code."""
+        process = self.start(*words)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == expect, f"{' '.join(words)}: exit {process.returncode}\n{out}\n{err}"
+        assert "Traceback" not in err
+        return out + err
+
+    def until(self, process: subprocess.Popen[str], word: str) -> str:
+        """Read the command's progress until a line has ``word``."""
+        assert process.stderr is not None
+        read = []
+        for line in process.stderr:
+            read.append(line)
+            if word in line:
+                return "".join(read)
+        raise AssertionError(f"ended before {word!r}:\n{''.join(read)}")
+
+    def active(self, name: str) -> str:
+        """systemd's word on the service's unit."""
+        return self.lab.run(
+            "ct200", f"systemctl is-active {self.slot}-{name}.service", check=False
+        ).stdout.strip()
+
+    def generates(self) -> bool:
+        """Whether the slot answers a generation."""
+        body = json.dumps({"prompt": "x", "max_tokens": 2})
+        ask = f"curl -s -m 5 -d '{body}' 127.0.0.1:{self.port}/v1/completions"
+        return '"completion_tokens": 2' in self.lab.run("ct200", ask, check=False).stdout
+
+
+@pytest.fixture
+def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
+    """A slot of its own; what ran in it is stopped at the end."""
+    lab.run("ct200", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
+    (lab.state("ct200") / "standin.py").write_text(STANDIN.read_text())
+    site = Site(lab, tmp_path)
+    yield site
+    lab.run(
+        "ct200",
+        f"systemctl stop '{site.slot}-*.service'; rm -f /etc/systemd/system/{site.slot}-*",
+        check=False,
+    )

@@ -1,0 +1,238 @@
+"""Bad input and bad days through the command line: the right exit code, what and why, the old service serving."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Site
+
+pytestmark = pytest.mark.lab
+
+
+def test_deploy_swap_rollback_and_nothing_to_do(site: Site) -> None:
+    site.service("other")
+    assert "serves" in site.run("deploy", "--service", "good")
+    assert "nothing to do" in site.run("deploy", "--service", "good")
+    assert "nothing to do" in site.run("deploy", "--service", "good", "--plan")
+    planned = site.run("swap", "good", "other", "--plan", expect=10)
+    assert f"stop {site.slot}-good.service" in planned
+    assert site.active("good") == "active"
+    site.run("swap", "good", "other")
+    assert (site.active("good"), site.active("other")) == ("inactive", "active")
+    assert "nothing to do" in site.run("swap", "good", "other")
+    site.run("rollback")
+    assert (site.active("good"), site.active("other")) == ("active", "inactive")
+    site.run("rollback")
+    assert site.active("other") == "active"
+    history = json.loads(site.run("history", "--json"))
+    kinds = [entry["kind"] for entry in history["rollouts"] if entry["slot"] == site.slot]
+    assert kinds == ["rollback", "rollback", "swap", "deploy"]
+
+
+def test_swap_of_what_is_not_there(site: Site) -> None:
+    site.service("other")
+    site.service("third")
+    site.run("deploy", "--service", "third")
+    said = site.run("swap", "good", "other", expect=5)
+    assert "third" in said
+    assert "fix: fleetctl swap third other" in said
+
+
+@pytest.mark.parametrize(
+    ("knobs", "says"),
+    [
+        ({"die": 0.2, "says": ["cannot open the weights"]}, "cannot open the weights"),
+        ({"tokens": 3}, "3"),
+        ({"hang": True}, "generate"),
+        ({"never": True}, "503"),
+    ],
+    ids=["dies-at-start", "stops-after-3-tokens", "never-generates", "never-ready"],
+)
+def test_a_broken_service_is_rolled_back(site: Site, knobs: dict[str, object], says: str) -> None:
+    site.run("deploy", "--service", "good")
+    site.service("bad", **knobs)
+    site.services["bad"]["deadlines"]["ready"] = 3
+    site.write()
+    said = site.run("swap", "good", "bad", expect=6)
+    assert says in said
+    assert "good is back and proven" in said
+    assert "fix:" in said
+    assert site.active("good") == "active"
+    assert site.generates()
+
+
+def test_the_first_deploy_fails_and_the_slot_is_empty_again(site: Site) -> None:
+    site.service("bad", die=0.1)
+    assert "empty" in site.run("deploy", "--service", "bad", expect=6)
+    assert site.active("bad") in ("inactive", "unknown")
+
+
+def test_interrupted_once_it_undoes(site: Site) -> None:
+    site.run("deploy", "--service", "good")
+    site.service("slow", load=60)
+    process = site.start("swap", "good", "slow")
+    site.until(process, "health")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "good is back and proven" in err
+    assert site.generates()
+
+
+def test_interrupted_twice_the_host_goes_on_undoing(site: Site) -> None:
+    site.run("deploy", "--service", "good")
+    site.service("slow", load=60, deaf=True)
+    process = site.start("swap", "good", "slow")
+    site.until(process, "health")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, out + err
+    assert "left to the host" in err
+    _until_generates(site)
+    assert site.active("slow") in ("inactive", "failed", "unknown")
+
+
+def test_a_killed_controller_changes_nothing(site: Site) -> None:
+    site.run("deploy", "--service", "good")
+    site.service("slow", load=3)
+    process = site.start("swap", "good", "slow")
+    site.until(process, "health")
+    process.kill()
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 20
+    while json.loads(site.run("history", "--json"))["rollouts"][0]["outcome"] != "done":
+        assert time.monotonic() < deadline, "the rollout did not end by itself"
+        time.sleep(0.5)
+    assert site.active("slow") == "active"
+    assert site.generates()
+
+
+def test_a_slot_in_work_is_locked(site: Site) -> None:
+    site.service("slow", load=60)
+    process = site.start("deploy", "--service", "slow")
+    site.until(process, "health")
+    said = site.run("deploy", "--service", "good", expect=4)
+    assert "locked" in said or "another rollout" in said
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+def test_a_stranger_on_the_port(site: Site) -> None:
+    site.lab.run(
+        "ct200",
+        f"nohup setsid /usr/bin/python3 -m http.server {site.port} >/dev/null 2>&1 & echo $! > /run/stranger; sleep 1",
+    )
+    try:
+        said = site.run("deploy", "--service", "good", expect=5)
+    finally:
+        site.lab.run("ct200", "kill $(cat /run/stranger)")
+    assert f"port {site.port}" in said
+    assert "http.server" in said
+
+
+def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
+    knobs = json.dumps({"port": site.port, "model": "m"})
+    text = f"[Service]\nExecStart=/usr/bin/python3 -I -S /var/lib/fleetctl/standin.py '{knobs}'\n"
+    unit = f"{site.slot}-theirs.service"
+    path = f"/etc/systemd/system/{unit}"
+    site.lab.run(
+        "ct200", f"cat > {path} <<'X'\n{text}X\nsystemctl daemon-reload; systemctl start {unit}; sleep 0.5"
+    )
+    site.service("bad", die=0.1)
+    assert "adopted" in site.run("deploy", "--service", "good", "--plan", expect=10)
+    site.run("deploy", "--service", "bad", expect=6)
+    assert site.active("theirs") == "active"
+    site.run("deploy", "--service", "good")
+    assert (site.active("theirs"), site.active("good")) == ("inactive", "active")
+    site.run("rollback")
+    assert (site.active("theirs"), site.active("good")) == ("active", "inactive")
+    assert site.lab.run("ct200", f"cat {path}").stdout == text
+
+
+def test_a_template_with_an_undefined_variable(site: Site) -> None:
+    template = site.folder / "templates/systemd/wrong.service.j2"
+    template.write_text("[Service]\nExecStart={{ comand }}\n")
+    site.service("wrong", template="wrong.service.j2")
+    said = site.run("deploy", "--service", "wrong", expect=2)
+    assert "wrong.service.j2:2" in said
+    assert "command" in said
+
+
+def test_a_unit_with_an_unknown_key(site: Site) -> None:
+    source = (site.folder / "templates/systemd/standin.service.j2").read_text()
+    template = site.folder / "templates/systemd/wrong.service.j2"
+    template.write_text(source.replace("TimeoutStopSec", "TimeoutStoppSec"))
+    site.service("wrong", template="wrong.service.j2")
+    said = site.run("deploy", "--service", "wrong", expect=5)
+    assert "TimeoutStoppSec" in said
+    assert "nothing was changed" in said
+
+
+def test_nothing_to_roll_back_to(site: Site) -> None:
+    assert "nothing to roll back to" in site.run("rollback", expect=2)
+
+
+def test_hosts_that_are_not_reached(site: Site) -> None:
+    site.ssh["hostname"] = "198.18.0.250"
+    site.write()
+    said = site.run("deploy", "--service", "good", expect=3)
+    assert "198.18.0.250" in said
+
+
+def test_one_of_two_hosts_fails(site: Site) -> None:
+    other = (site.folder / "inventories/ct200.yaml").read_text()
+    other = other.replace("host: ct200", "host: gone").replace(site.ssh["hostname"], "198.18.0.250")
+    (site.folder / "inventories/gone.yaml").write_text(other)
+    said = site.run("deploy", "ct200", "gone", "--service", "good", expect=8)
+    assert "198.18.0.250" in said
+    assert site.active("good") == "active"
+
+
+def test_json_is_one_event_a_line_and_the_outcome_last(site: Site) -> None:
+    process = site.start("deploy", "--service", "good", "--json")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines[-1]["outcome"]["verdict"] == "done"
+    assert {"preflight", "start", "generate", "commit"} <= {line["step"] for line in lines[:-1]}
+    site.service("bad", die=0.1)
+    process = site.start("swap", "good", "bad", "--json")
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 6
+    assert json.loads(out.splitlines()[-1])["error"]["exit"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("deploy", "ct2OO", "--service", "good"), "ct200"),
+        (("deploy", "--mode", "treee"), "tree"),
+        (("deploy", "--mode", "tree"), "no service"),
+        (("swap", "good", "gud"), "good"),
+    ],
+)
+def test_misspelt(site: Site, words: tuple[str, ...], says: str) -> None:
+    assert says in site.run(*words, expect=2)
+
+
+def test_an_inventory_with_an_error(site: Site) -> None:
+    path: Path = site.folder / "inventories/ct200.yaml"
+    path.write_text(path.read_text().replace("slots:", "slotts:"))
+    said = site.run("status", expect=2)
+    assert "inventories/ct200.yaml:" in said
+    assert "slots" in said
+
+
+def _until_generates(site: Site) -> None:
+    deadline = time.monotonic() + 30
+    while not site.generates():
+        assert time.monotonic() < deadline, "the slot serves nothing"
+        time.sleep(0.5)

@@ -1,0 +1,156 @@
+"""A host's facts as the state of its slots: each health, each owner of a port, each note."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleetctl.inventory.models import Host
+from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
+
+SERVICE = {"engine": "standalone", "environment": "venv", "model": "smol"}
+HOST = Host.model_validate(
+    {
+        "host": "box",
+        "gpus": {"count": 2},
+        "slots": {"native": {"gpus": [1], "port": 30001}},
+        "environments": {"venv": {"path": "/venv"}},
+        "models": {"smol": {"path": "/model"}},
+        "services": {
+            "dflash": {**SERVICE, "slot": "native", "mode": "linear"},
+            "ddtree": {**SERVICE, "slot": "native", "mode": "tree"},
+        },
+    }
+)
+UNIT = HOST.services["ddtree"].unit
+STATE = {
+    "service": "ddtree",
+    "mode": "tree",
+    "unit": UNIT,
+    "environment": "/var/lib/fleetctl/envs/standalone-0123456789ab",
+    "environment_digest": "0123456789ab",
+    "since": 1700000000.5,
+}
+RUNNING = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "running",
+    "UnitFileState": "enabled",
+    "NRestarts": 0,
+    "ActiveEnterTimestamp": "Sun 2026-11-29 16:44:52 UTC",
+}
+STRANGER = {"pid": 7, "command": "nc -l 30001", "unit": None}
+
+
+def facts(
+    state: dict[str, Any] | None = None,
+    unit: dict[str, Any] | None = None,
+    owner: dict[str, Any] | None = None,
+    status: int | None = None,
+    locked_by: dict[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    health = {"status": status, "models": ["smol"] if status else [], "running": None, "queued": None}
+    slot = {"state": state, "locked_by": locked_by, "health": {**health, "error": None}}
+    units = {UNIT: unit} if unit else {}
+    return {"slots": {"native": slot}, "ports": {"30001": owner}, "units": units, "errors": {}, **more}
+
+
+def status(**parts: Any) -> SlotStatus:
+    (found,) = slot_statuses(HOST, facts(**parts))
+    return found
+
+
+def test_a_healthy_slot() -> None:
+    found = status(state=STATE, unit=RUNNING, owner={"pid": 5, "command": "python", "unit": UNIT}, status=200)
+    assert (found.service, found.mode, found.health, found.unit_state) == (
+        "ddtree",
+        "tree",
+        "ready",
+        "active (running)",
+    )
+    assert found.since == "2023-11-14T22:13:20+00:00"
+    assert found.environment_digest == "0123456789ab"
+    assert found.managed
+    assert found.enabled
+    assert found.notes == []
+    assert found.to_dict()["models"] == ["smol"]
+
+
+def test_an_empty_slot() -> None:
+    found = status()
+    assert (found.service, found.unit, found.unit_state, found.health) == (None, None, None, "empty")
+    assert not found.managed
+    assert found.notes == []
+
+
+OWNER = {"pid": 5, "command": "python", "unit": UNIT}
+
+
+@pytest.mark.parametrize(
+    ("parts", "health"),
+    [
+        ({"unit": RUNNING, "owner": OWNER, "status": 503}, "not ready"),
+        ({"unit": RUNNING, "owner": OWNER, "status": 500}, "HTTP 500"),
+        ({"unit": RUNNING, "owner": OWNER}, "no answer"),
+        ({"unit": RUNNING}, "starting"),
+        ({"unit": {**RUNNING, "ActiveState": "activating", "SubState": "auto-restart"}}, "starting"),
+        ({"unit": {**RUNNING, "ActiveState": "failed", "SubState": "failed"}}, "down"),
+    ],
+)
+def test_health_of_a_filled_slot(parts: dict[str, Any], health: str) -> None:
+    assert status(state=STATE, **parts).health == health
+
+
+def test_a_unit_that_holds_the_port_of_a_slot_fleetctl_never_filled() -> None:
+    unit = "sglang-dflash-smoke.service"
+    found = status(owner={"pid": 5, "command": "python", "unit": unit}, status=200, units={unit: RUNNING})
+    assert not found.managed
+    assert found.unit == unit
+    assert found.since == "2026-11-29T16:44:52+00:00"
+    assert found.notes == [f"not managed by fleetctl: port 30001 is held by {unit}"]
+
+
+def test_a_process_without_a_unit_holds_the_port() -> None:
+    assert status(owner=STRANGER).notes == [
+        "not managed by fleetctl: port 30001 is held by nc -l 30001 (pid 7)"
+    ]
+    found = status(state=STATE, unit={**RUNNING, "ActiveState": "failed"}, owner=STRANGER)
+    assert found.notes == ["port 30001 is held by a stranger: nc -l 30001 (pid 7, no unit)"]
+    assert found.health == "no answer"
+
+
+def test_a_rollout_at_work() -> None:
+    found = status(state=STATE, unit=RUNNING, locked_by={"pid": 9, "rollout": "20261129-x", "operator": "me"})
+    assert found.rollout == "20261129-x"
+    assert found.notes == ["rollout 20261129-x of me is at work"]
+
+
+def test_what_a_reboot_would_not_start_and_what_restarts() -> None:
+    found = status(
+        state=STATE, unit={**RUNNING, "UnitFileState": "disabled", "NRestarts": 3}, owner=OWNER, status=200
+    )
+    assert found.restarts == 3
+    assert found.notes == [f"{UNIT} is disabled: not started at boot"]
+
+
+def test_a_unit_that_is_gone() -> None:
+    gone = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead", "UnitFileState": ""}
+    found = status(state=STATE, unit=gone)
+    assert (found.unit_state, found.health) == ("not found", "down")
+
+
+def test_parts_of_the_facts_that_failed_are_shown() -> None:
+    found = status(
+        errors={"units": "no answer from systemctl", "slots.native": "torn", "slots.other": "else"}
+    )
+    assert found.notes == ["torn", "no answer from systemctl"]
+
+
+def test_what_is_asked_for() -> None:
+    assert facts_arguments(HOST) == {
+        "slots": {"native": {"port": 30001, "gpus": [1]}},
+        "units": [HOST.services["dflash"].unit, UNIT],
+        "gpus": False,
+    }

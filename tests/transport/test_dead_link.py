@@ -1,0 +1,79 @@
+"""A link that dies without a word, and long silence on one that lives: both ends find out in bounded time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fleetctl.agent
+from fleetctl.errors import FleetError
+from fleetctl.lab import hosts
+from fleetctl.transport import agent as agent_module
+from fleetctl.transport import connection
+from fleetctl.transport.agent import open_agent
+from fleetctl.transport.payload import Payload, pack
+from tests.conftest import Lab
+from tests.transport.sshd import Sshd, SshSettings, TestHost, wait_for
+
+UNIT = "fleetctl-test-journal.service"
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Payload:
+    """An agent that ends after 2 s of silence, and a controller with a heart to match."""
+    folder = tmp_path / "agent"
+    shutil.copytree(Path(fleetctl.agent.__file__).parent, folder)
+    source = (folder / "serve.py").read_text()
+    assert "SILENCE_S = 60.0" in source
+    (folder / "serve.py").write_text(source.replace("SILENCE_S = 60.0", "SILENCE_S = 2.0"))
+    packed = pack(folder)
+    monkeypatch.setattr(agent_module, "payload", lambda: packed)
+    monkeypatch.setattr(agent_module, "HEARTBEAT_S", 0.5)
+    return packed
+
+
+def test_heartbeats_keep_an_idle_agent_alive(sshd: Sshd, impatient: Payload) -> None:
+    with open_agent(sshd.host()) as agent:
+        time.sleep(4)
+        assert agent.call("history", timeout=2) == []
+
+
+def test_without_heartbeats_the_agent_ends(
+    sshd: Sshd, impatient: Payload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "HEARTBEAT_S", 60)
+    with open_agent(sshd.host()) as agent, pytest.raises(FleetError, match="lost during logs"):
+        agent.call("logs", timeout=8, unit=UNIT, follow=True)
+
+
+@pytest.fixture
+def cut(lab: Lab) -> Iterator[threading.Timer]:
+    """Pulls the cable of ct200, 0.5 s after it is started; it is back at the test's end."""
+    host = lab.hosts["ct200"]
+    timer = threading.Timer(0.5, hosts.link_down, (host,))
+    yield timer
+    timer.cancel()
+    lab.reset()
+
+
+@pytest.mark.lab
+def test_a_pulled_cable_ends_the_call_here_and_the_agent_there(
+    lab: Lab, cut: threading.Timer, impatient: Payload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "DEAD_LINK_MS", 2000)
+    monkeypatch.setattr(connection, "KEEPALIVE_S", 1)
+    ssh = SshSettings(lab.address("ct200"), "root", identity_file=lab.identity, known_hosts=lab.known_hosts)
+    with open_agent(TestHost("ct200", ssh)) as agent:
+        cut.start()
+        begin = time.monotonic()
+        with pytest.raises(FleetError, match="link to ct200 lost during logs"):
+            agent.call("logs", timeout=None, unit=UNIT, lines=0, follow=True)
+        assert time.monotonic() - begin < 8
+    hosts.link_up(lab.hosts["ct200"])
+    count = f"ps -eo args | grep -c '{impatient.digest}.[p]yz serve' || true"
+    wait_for(lambda: lab.run("ct200", count).stdout.strip() == "0", 8)
