@@ -10,7 +10,6 @@ it is not installed. The result is a model folder in the usual layout (bf16, 269
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -61,7 +60,7 @@ def convert(out: Path, gguf: Path | None = None) -> None:
         save_file(tensors(gguf or fetch(folder)), draft / "model.safetensors", metadata={"format": "pt"})
         if out.exists():
             shutil.rmtree(out)
-        os.replace(draft, out)
+        draft.replace(out)
     print(f"{out}: written")
 
 

@@ -1,8 +1,9 @@
 """Generation in the four modes: one loop, in which only the draft differs.
 
-A step drafts a tree behind the last committed token, verifies it in one pass of the target, walks it by the target's own
-choices and commits the path and one token more. ``autoregressive`` drafts nothing; ``linear`` a chain; ``shadow`` builds
-the tree and then verifies the chain all the same, which measures what a tree costs apart from what it brings.
+A step drafts a tree behind the last committed token, verifies it in one pass of the target, walks it by the target's
+own choices and commits the path and one token more. ``autoregressive`` drafts nothing; ``linear`` a chain;
+``shadow`` builds the tree and then verifies the chain all the same, which measures what a tree costs apart from what it
+brings.
 """
 
 from __future__ import annotations

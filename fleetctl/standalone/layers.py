@@ -18,7 +18,7 @@ class Linear:
     """
 
     def __init__(self, weight: Tensor) -> None:
-        self.packed = weight.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        self.packed = weight.dtype == torch.float32 and torch._C._has_mkldnn
         self.weight = (
             torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _PACKED_ROWS)
             if self.packed

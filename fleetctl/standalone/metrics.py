@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from fleetctl.standalone.generate import Counts
 from fleetctl.standalone.queue import Queue
@@ -14,6 +22,7 @@ class Metrics:
     """What ``/metrics`` tells; ``queue`` is read when it is asked."""
 
     def __init__(self, queue: Queue, about: dict[str, str]) -> None:
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         Info("fleetctl_server", "How this server was started", registry=self.registry).info(about)
         Gauge("fleetctl_requests_running", "Requests that generate", registry=self.registry).set_function(

@@ -140,7 +140,7 @@ def parse(kind: type[AnyAsk], body: Any) -> AnyAsk:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = max(error.errors(include_url=False), key=lambda found: len(found["loc"]))
         param = _path(first["loc"])
         raise ApiError(400, f"'{param}': {first['msg']}", param, str(first["type"])) from None
 
@@ -158,6 +158,4 @@ def _path(location: tuple[int | str, ...]) -> str:
             path += f"[{step}]"
         elif step.isidentifier() and step not in ("str", "int"):
             path += f".{step}" if path else step
-        else:
-            break
     return path

@@ -39,5 +39,5 @@ class Sampler:
     def chooser(self, logits: Tensor) -> Callable[[int], int]:
         """The choice by row of ``logits`` [rows, vocabulary]."""
         if self.temperature == 0:
-            return logits.argmax(dim=-1).tolist().__getitem__  # type: ignore[no-any-return]
+            return logits.argmax(dim=-1).tolist().__getitem__
         return lambda row: self.choose(logits[row])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -74,7 +74,7 @@ class Service:
                 pass
         self.ready = True
 
-    async def answer(self, job: Job, answer: Answer, place: Place) -> AsyncIterator[str]:
+    async def answer(self, job: Job, answer: Answer, place: Place) -> AsyncGenerator[str, None]:
         """Wait for the turn, then the text piece by piece as it is certain; ``answer`` is kept up to date.
 
         Closing the iterator, or cancelling the task, ends the generation after the step it is in.
@@ -85,26 +85,29 @@ class Service:
         async with place.turn():
             self.metrics.prompt(len(job.prompt))
             steps = self.generator.generate(job.prompt, sampler, answer.counts)
-            while answer.finish is None:
+            ended = False
+            while not ended:
                 before = replace(answer.counts)
                 committed = await loop.run_in_executor(self._thread, next, steps)
                 self.metrics.step(len(committed), before, answer.counts)
-                piece = "".join(self._take(token, job, answer, grown) for token in committed)
-                if answer.finish and not grown.stopped:
-                    piece += grown.finish()
+                piece = self._take(committed, job, answer, grown)
+                ended = answer.finish is not None
                 if piece:
                     yield piece
 
-    def _take(self, token: int, job: Job, answer: Answer, grown: TextStream) -> str:
-        if answer.finish:
-            return ""
-        answer.tokens += 1
-        if token in self.text.end_tokens:
-            answer.finish = "stop"
-            return ""
-        piece = grown.push(token)
-        if grown.stopped:
-            answer.finish = "stop"
-        elif answer.tokens >= job.max_tokens:
-            answer.finish = "length"
-        return piece
+    def _take(self, committed: list[int], job: Job, answer: Answer, grown: TextStream) -> str:
+        """Add tokens to the answer up to its end; the text that became certain."""
+        piece = ""
+        for token in committed:
+            answer.tokens += 1
+            if token in self.text.end_tokens:
+                answer.finish = "stop"
+                break
+            piece += grown.push(token)
+            if grown.stopped:
+                answer.finish = "stop"
+                break
+            if answer.tokens == job.max_tokens:
+                answer.finish = "length"
+                break
+        return piece + grown.finish() if answer.finish else piece
