@@ -31,7 +31,9 @@ def _version(asked: bool) -> None:
 def options(
     fleet: Annotated[
         Path | None,
-        typer.Option(envvar="FLEETCTL_FLEET", help="Fleet folder: the one that holds inventories/, envs/, templates/."),
+        typer.Option(
+            envvar="FLEETCTL_FLEET", help="Fleet folder: the one that holds inventories/, envs/, templates/."
+        ),
     ] = None,
     inventory: Annotated[
         str | None,

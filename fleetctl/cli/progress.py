@@ -54,7 +54,9 @@ class _Plain:
                 return
             self._said[key] = now
         mark = MARKS.get(event["state"], "")
-        self._output.progress.print(f"{describe(event)}{f' · {mark}' if mark else ''}", markup=False, highlight=False)
+        self._output.progress.print(
+            f"{describe(event)}{f' · {mark}' if mark else ''}", markup=False, highlight=False
+        )
 
 
 def _live(output: Output) -> Iterator[Listener]:

@@ -57,7 +57,9 @@ def _outcome_code(outcome: Outcome) -> Exit:
     return Exit.PREFLIGHT if any(f["severity"] == "error" for f in outcome.findings) else Exit.PLAN_CHANGES
 
 
-def _run_all(jobs: dict[str, Job], interrupt: Interrupt, listener: Listener) -> dict[str, Outcome | FleetError]:
+def _run_all(
+    jobs: dict[str, Job], interrupt: Interrupt, listener: Listener
+) -> dict[str, Outcome | FleetError]:
     def attempt(host: str, job: Job) -> Outcome | FleetError:
         def on_event(event: dict[str, Any]) -> None:
             listener({"host": host, **event})

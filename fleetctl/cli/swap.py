@@ -11,7 +11,9 @@ from fleetctl.cli import complete
 
 def swap(
     old: Annotated[str, typer.Argument(help="The service that leaves.", autocompletion=complete.services)],
-    new: Annotated[str, typer.Argument(help="The service that takes its slot.", autocompletion=complete.services)],
+    new: Annotated[
+        str, typer.Argument(help="The service that takes its slot.", autocompletion=complete.services)
+    ],
     host: Annotated[
         str | None, typer.Option(help="The host, where more than one fits.", autocompletion=complete.hosts)
     ] = None,

@@ -47,7 +47,9 @@ def main() -> None:
     _say("A broken deploy: it fails fast, and the old service is back and proven (exit 6)")
     with tempfile.TemporaryDirectory() as folder:
         broken = _inventory_with_broken_service(fleet, Path(folder))
-        _fleetctl("--inventory", str(broken), "deploy", HOST, "--service", "broken", expect=(Exit.ROLLED_BACK,))
+        _fleetctl(
+            "--inventory", str(broken), "deploy", HOST, "--service", "broken", expect=(Exit.ROLLED_BACK,)
+        )
     _fleetctl("status", HOST)
 
     _say("And back to what was there before the swap")
@@ -72,7 +74,9 @@ def _fleetctl(*words: str, expect: tuple[int, ...] = (Exit.OK,)) -> None:
     console.print(f"[bold]$ fleetctl {' '.join(words)}[/bold]")
     code = subprocess.run([sys.executable, "-m", "fleetctl", *words]).returncode
     if code not in expect:
-        console.print(f"[bold red]exit {code}, where {' or '.join(str(int(c)) for c in expect)} was to come[/bold red]")
+        console.print(
+            f"[bold red]exit {code}, where {' or '.join(str(int(c)) for c in expect)} was to come[/bold red]"
+        )
         sys.exit(code or int(Exit.BUG))
 
 

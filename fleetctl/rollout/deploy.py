@@ -110,7 +110,11 @@ def gather_facts(agent: Agent, host: Host) -> Facts:
 def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Target | None) -> None:
     if old is None or (old.service not in (leaving, service)):
         held = f"{old.service} ({old.unit})" if old else "nothing"
-        fix = f"fleetctl swap {old.service} {service}" if old and not old.adopted else f"fleetctl deploy {host.host} --service {service}"
+        fix = (
+            f"fleetctl swap {old.service} {service}"
+            if old and not old.adopted
+            else f"fleetctl deploy {host.host} --service {service}"
+        )
         raise FleetError(
             f"{leaving} is not what fills the slot; {held} is",
             where=f"{host.host}, slot {slot}",

@@ -28,14 +28,18 @@ class Needs:
     bring: Callable[[OnEvent], None]
 
 
-def survey_needs(fleet: Fleet, host: Host, service: Service, agent: Agent, facts: Facts, on_event: OnEvent) -> Needs:
+def survey_needs(
+    fleet: Fleet, host: Host, service: Service, agent: Agent, facts: Facts, on_event: OnEvent
+) -> Needs:
     """What is there and what is missing; changes nothing on the host.
 
     Raises ``FleetError`` as :func:`survey_environment` and :func:`survey_model`.
     """
     environment = host.environments[service.environment]
     models = [
-        _survey_model(fleet, host, name, agent) for name in (service.model, service.drafter) if name is not None
+        _survey_model(fleet, host, name, agent)
+        for name in (service.model, service.drafter)
+        if name is not None
     ]
     changes = [
         f"send {model.ref.path} ({model.send_bytes / 1e6:.0f} MB)" for model in models if not model.is_there

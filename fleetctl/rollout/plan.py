@@ -70,7 +70,9 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
     before = (unit.get("text") or "").splitlines()
     after = (new.unit_text or "").splitlines()
     diff = list(
-        difflib.unified_diff(before, after, f"{new.unit} on {host.host}", f"{new.unit} planned", lineterm="", n=1)
+        difflib.unified_diff(
+            before, after, f"{new.unit} on {host.host}", f"{new.unit} planned", lineterm="", n=1
+        )
     )
     if diff:
         changes.append(f"{'change' if before else 'write'} {new.unit}")
