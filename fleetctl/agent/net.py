@@ -22,7 +22,8 @@ ANSWER_BYTES = 1 << 20
 def port_owner(port: int) -> Optional[Dict[str, Any]]:
     """The process that listens on a TCP port: pid, command and systemd service; None when nothing does.
 
-    ``pid`` is None where a listener is there and its process cannot be seen (in another namespace).
+    ``pid`` is None where a listener is there and its process cannot be seen (in another namespace). ``unit`` is None
+    where it is only the login service that somebody started the process from.
     """
     inodes = _listeners(port)
     if not inodes:
@@ -30,7 +31,8 @@ def port_owner(port: int) -> Optional[Dict[str, Any]]:
     pid = _holder(inodes)
     if pid is None:
         return {"pid": None, "command": "(a process that cannot be seen)", "unit": None}
-    return {"pid": pid, "command": command(pid), "unit": systemd.unit_of(pid)}
+    unit = systemd.unit_of(pid)
+    return {"pid": pid, "command": command(pid), "unit": None if unit in systemd.login_units() else unit}
 
 
 def command(pid: int) -> str:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence
+from typing import Dict, Iterable, List, Sequence, Set
 
 from fleetctl.agent.errors import AgentError
 
@@ -168,6 +168,21 @@ def cgroup_pids(control_group: str) -> List[int]:
 def _folders(top: Path) -> Iterable[Path]:
     for folder, _, _ in os.walk(top):
         yield Path(folder)
+
+
+def login_units() -> Set[str]:
+    """The services that this process came through: sshd's, where a host has no logind. No rollout may stop them."""
+    found: Set[str] = set()
+    pid = os.getpid()
+    while pid > 1:
+        unit = unit_of(pid)
+        if unit:
+            found.add(unit)
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            break
+    return found
 
 
 def unit_of(pid: int) -> "str | None":

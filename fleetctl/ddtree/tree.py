@@ -1,139 +1,159 @@
-"""The best-first draft tree of DDTree (arXiv 2604.12989), its verification mask, its walk and its commit.
+"""Draft trees: built best-first from a block drafter's marginals, verified in one pass, walked, compacted.
 
-A block drafter gives, in one pass, a distribution for each depth that does not depend on the branch taken. The score
-of a path is the sum of its tokens' log-probabilities, and the best tree under a budget is the set of the best-scoring
-prefixes, found best-first with a heap.
+The construction is that of DDTree (arXiv 2604.12989): one drafter pass gives for every depth a
+distribution that does not depend on the branch, so a prefix scores the sum of its tokens' log-probabilities
+and the best tree of n nodes is the n best prefixes. A heap yields them in order, parents before children.
 
-Node 0 is the root: the last committed token. Nodes 1 … n are drafts, parents before their children, siblings in the
-order of their scores.
+Node 0 is the root: the last committed token, whose successor is unknown. Needs torch and the standard
+library only.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DraftTree:
-    """A draft tree; all lists have one entry a node, the root's first.
+    """A rooted tree of draft tokens; all lists are indexed by node, node 0 being the root.
 
-    ``tokens``: token ids. ``parents``: index of each node's parent, -1 for the root. ``depths``: 0 for the root.
+    ``parents[0]`` is -1; for every other node ``parents[i] < i``. ``scores`` are natural logarithms of the
+    product of the drafter's marginals along the path; the root's is 0.
     """
 
     tokens: list[int]
     parents: list[int]
     depths: list[int]
+    scores: list[float]
 
-    @property
-    def size(self) -> int:
-        """Drafted nodes, the root not counted."""
-        return len(self.tokens) - 1
+    def __len__(self) -> int:
+        return len(self.tokens)
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether each node's parent is the node before it."""
-        return self.parents == list(range(-1, self.size))
+    def positions(self, start: int) -> torch.Tensor:
+        """int64 [nodes]: absolute positions when the root stands at ``start``; siblings share theirs."""
+        return torch.tensor(self.depths, dtype=torch.int64) + start
 
-    def children(self) -> list[dict[int, int]]:
-        """For each node: token of a child → the child's index."""
-        found: list[dict[int, int]] = [{} for _ in self.tokens]
-        for node in range(1, len(self.tokens)):
-            found[self.parents[node]][self.tokens[node]] = node
-        return found
+    def ancestor_mask(self) -> torch.Tensor:
+        """bool [nodes, nodes]: row i is true at i and at its ancestors, nowhere else."""
+        mask = torch.eye(len(self), dtype=torch.bool)
+        for node in range(1, len(self)):
+            mask[node] |= mask[self.parents[node]]
+        return mask
+
+    def links(self) -> tuple[list[int], list[int]]:
+        """(first child, next sibling) of every node, -1 where there is none.
+
+        Siblings ascend, so ``next_sibling[i] > i``: kernels that derive parents in one forward pass over
+        these lists rely on it.
+        """
+        first_child = [-1] * len(self)
+        next_sibling = [-1] * len(self)
+        last_child = [-1] * len(self)
+        for node in range(1, len(self)):
+            parent = self.parents[node]
+            if last_child[parent] < 0:
+                first_child[parent] = node
+            else:
+                next_sibling[last_child[parent]] = node
+            last_child[parent] = node
+        return first_child, next_sibling
 
 
-def build_tree(
-    root: int, tokens: Sequence[Sequence[int]], log_probs: Sequence[Sequence[float]], budget: int
-) -> DraftTree:
-    """The ``budget`` best-scoring prefixes below ``root``.
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What one verify pass commits: the nodes of ``path`` (root first, ascending) and ``next_token``.
 
-    ``tokens`` and ``log_probs`` are [depth][rank], each depth's candidates from the most probable down. The tree has
-    fewer nodes than ``budget`` only where the candidates allow no more. Raises ValueError for a budget below 1.
+    The tokens that are new to the text are those of ``path[1:]`` and then ``next_token``, which becomes the
+    next root: ``len(path)`` tokens in all.
+    """
+
+    path: list[int]
+    next_token: int
+
+
+def top_log_probs(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities float32 and tokens int64, both [depths, k] and best first.
+
+    ``logits`` is [depths, vocabulary]; k is ``top_k`` or the vocabulary's size, whichever is smaller.
+    """
+    logits = logits.float()
+    values, tokens = logits.topk(min(top_k, logits.shape[-1]), dim=-1)
+    return values - logits.logsumexp(dim=-1, keepdim=True), tokens
+
+
+def build_tree(root: int, log_probs: torch.Tensor, tokens: torch.Tensor, budget: int) -> DraftTree:
+    """The tree of at most ``budget`` draft nodes (the root not counted) with the highest total probability.
+
+    ``log_probs`` [depths, k] descends along k, as ``top_log_probs`` returns it with ``tokens`` of the same
+    shape. Of equally good prefixes the shallower comes first, then the one that was reached first. Fewer
+    than ``budget`` nodes come back only when no other prefix exists.
     """
     if budget < 1:
-        raise ValueError(f"the budget is {budget}; a draft tree has at least one node")
-    tree = DraftTree([root], [-1], [0])
-    if not tokens:
-        return tree
-    # (-score, order, parent, depth, rank): `order` makes ties deterministic, the first found first.
-    heap = [(-log_probs[0][0], 0, 0, 0, 0)]
-    order = 1
-    while heap and tree.size < budget:
-        cost, _, parent, depth, rank = heapq.heappop(heap)
-        node = len(tree.tokens)
-        tree.tokens.append(tokens[depth][rank])
+        raise ValueError(f"budget: {budget} is not a node count of at least 1")
+    if log_probs.shape != tokens.shape or log_probs.dim() != 2:
+        raise ValueError(
+            f"log_probs {tuple(log_probs.shape)} and tokens {tuple(tokens.shape)}: expected two [depths, k]"
+        )
+    table: list[list[float]] = log_probs.tolist()
+    names: list[list[int]] = tokens.tolist()
+    depth_limit, width = log_probs.shape
+    tree = DraftTree([root], [-1], [0], [0.0])
+    heap: list[tuple[float, int, int, int, int]] = []
+    pushed = 0
+
+    def push(parent: int, rank: int) -> None:
+        nonlocal pushed
+        depth = tree.depths[parent] + 1
+        if depth <= depth_limit and rank < width:
+            score = tree.scores[parent] + table[depth - 1][rank]
+            heapq.heappush(heap, (-score, depth, pushed, parent, rank))
+            pushed += 1
+
+    push(0, 0)
+    while heap and len(tree) <= budget:
+        negative, depth, _, parent, rank = heapq.heappop(heap)
+        tree.tokens.append(names[depth - 1][rank])
         tree.parents.append(parent)
-        tree.depths.append(depth + 1)
-        here = log_probs[depth]
-        if rank + 1 < len(here):
-            heapq.heappush(heap, (cost + here[rank] - here[rank + 1], order, parent, depth, rank + 1))
-        if depth + 1 < len(tokens):
-            heapq.heappush(heap, (cost - log_probs[depth + 1][0], order + 1, node, depth + 1, 0))
-        order += 2
+        tree.depths.append(depth)
+        tree.scores.append(-negative)
+        push(parent, rank + 1)
+        push(len(tree) - 1, 0)
     return tree
 
 
-def chain(root: int, tokens: Sequence[int]) -> DraftTree:
-    """The linear draft as a tree: DFlash's chain."""
-    length = len(tokens)
-    return DraftTree([root, *tokens], list(range(-1, length)), list(range(length + 1)))
+def chain(tokens: list[int]) -> DraftTree:
+    """The tree without branches: ``tokens[0]`` is the root; all scores are 0."""
+    count = len(tokens)
+    return DraftTree(list(tokens), list(range(-1, count - 1)), list(range(count)), [0.0] * count)
 
 
-def ancestor_mask(tree: DraftTree) -> torch.Tensor:
-    """bool [n+1, n+1]: row i is true at the nodes that node i may attend to, itself and its ancestors."""
-    size = len(tree.tokens)
-    rows = [[False] * size for _ in range(size)]
-    for node, parent in enumerate(tree.parents):
-        if parent >= 0:
-            rows[node][: parent + 1] = rows[parent][: parent + 1]
-        rows[node][node] = True
-    return torch.tensor(rows)
+def walk(tree: DraftTree, choose: Callable[[int], int]) -> Accepted:
+    """Follow the target from the root for as long as its choice is a child of the current node.
 
-
-def links(tree: DraftTree) -> tuple[list[int], list[int]]:
-    """``(first_child, next_sibling)`` of each node, -1 where there is none; siblings are linked in ascending order.
-
-    Kernels that derive parents in one forward pass need just that order (sglang's causal convolution does).
+    ``choose(node)`` is the token that the target puts after ``node``: its argmax, or its sample, in which
+    case the committed text follows the target's distribution whatever the drafter proposed. It is called
+    once for every node of the path, in order, and for no other.
     """
-    first_child = [-1] * len(tree.tokens)
-    next_sibling = [-1] * len(tree.tokens)
-    last_child = [-1] * len(tree.tokens)
-    for node in range(1, len(tree.tokens)):
-        parent = tree.parents[node]
-        if last_child[parent] < 0:
-            first_child[parent] = node
-        else:
-            next_sibling[last_child[parent]] = node
-        last_child[parent] = node
-    return first_child, next_sibling
-
-
-def walk(tree: DraftTree, choose: Callable[[int], int]) -> tuple[list[int], int]:
-    """Follow the target from the root down; returns the accepted nodes, root first, and the target's next token.
-
-    ``choose(node)`` is the target's own next token after ``node``: its argmax, or a sample of its distribution. Since
-    the drafts only decide how far one pass carries, the committed tokens are distributed as the target's own.
-    """
-    children = tree.children()
+    children = {
+        (parent, token): node
+        for node, (parent, token) in enumerate(zip(tree.parents, tree.tokens, strict=True))
+    }
     path = [0]
     while True:
         token = choose(path[-1])
-        child = children[path[-1]].get(token)
+        child = children.get((path[-1], token))
         if child is None:
-            return path, token
+            return Accepted(path, token)
         path.append(child)
 
 
-def compact(cache: torch.Tensor, start: int, path: Sequence[int]) -> None:
-    """Keep a pass's cache rows of ``path``, in order, behind the prefix; in place.
+def kept_slots(path: list[int], start: int) -> torch.Tensor:
+    """int64 [len(path)]: cache slots to keep, in order, when node i was written to slot ``start + i``.
 
-    ``cache``: [..., positions, head size]; the pass wrote node i's row at position ``start + i``.
+    Moving them to ``start``, ``start + 1``, … compacts the cache; no slot moves to the right.
     """
-    if list(path) == list(range(len(path))):
-        return
-    rows = torch.tensor([start + node for node in path])
-    cache[..., start : start + len(path), :] = cache.index_select(-2, rows)
+    return torch.tensor(path, dtype=torch.int64) + start

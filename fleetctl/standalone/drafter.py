@@ -1,108 +1,99 @@
-"""The DFlash drafter (arXiv 2602.06036): one pass fills a block of tokens behind the last committed one.
-
-It reads the target's hidden states of every committed token (its context), has the target's embedding and head, and
-attends in both directions inside the block.
-"""
+"""The DFlash drafter: fills one block of masked tokens in one pass, conditioned on the target's states."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from fleetctl.standalone.layers import Linear, Rotary, attend, gated, rms_norm
+from fleetctl.standalone.config import DrafterConfig
+from fleetctl.standalone.layers import FeedForward, KVCache, Linear, RotaryTable, attend, qkv_weight, rms_norm
 from fleetctl.standalone.target import Target
-from fleetctl.standalone.weights import Folder, ModelError, rope_theta
+from fleetctl.standalone.weights import Weights
 
 
-@dataclass(frozen=True)
 class _Layer:
-    input_norm: Tensor
-    query: Linear
-    key_value: Linear
-    query_norm: Tensor
-    key_norm: Tensor
-    output: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    def __init__(self, weights: Weights, index: int, config: DrafterConfig) -> None:
+        shape = config.shape
+        prefix = f"layers.{index}"
+        self._index = index
+        self._shape = shape
+        self._norm = weights.get(f"{prefix}.input_layernorm.weight", shape.hidden)
+        fused = qkv_weight(weights, prefix, shape)
+        self.kv_weight = fused[shape.heads * shape.head_dim :]
+        self._qkv = Linear(fused)
+        self._q_norm = weights.get(f"{prefix}.self_attn.q_norm.weight", shape.head_dim)
+        self.k_norm = weights.get(f"{prefix}.self_attn.k_norm.weight", shape.head_dim)
+        width = shape.heads * shape.head_dim
+        self._out = Linear(weights.get(f"{prefix}.self_attn.o_proj.weight", shape.hidden, width))
+        self._feed_forward = FeedForward(weights, prefix, shape)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        start: int,
+        rotary: RotaryTable,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        cache: KVCache,
+    ) -> torch.Tensor:
+        shape = self._shape
+        rows = x.shape[0]
+        projected = self._qkv(rms_norm(x, self._norm, shape.norm_eps)).view(rows, -1, shape.head_dim)
+        parts = torch.split(projected, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
+        queries, keys, values = parts
+        queries = rotary.rotate(rms_norm(queries, self._q_norm, shape.norm_eps), angles)
+        keys = rotary.rotate(rms_norm(keys, self.k_norm, shape.norm_eps), angles)
+        cache.write(self._index, start, keys, values)
+        stop = start + rows
+        mixed = attend(queries, cache.keys[self._index, :, :stop], cache.values[self._index, :, :stop], None)
+        return self._feed_forward(x + self._out(mixed))
 
 
 class Drafter:
-    """A DFlash drafter in SGLang's layout, for the same sequence as ``target``."""
+    """The drafter in ``folder`` for ``target``, with the context's keys and values of one sequence cached."""
 
-    def __init__(self, folder: Folder, target: Target) -> None:
-        config = folder.config
-        self.target = target
-        self.block = int(config["block_size"])
-        self.mask_token = int(config["dflash_config"]["mask_token_id"])
-        self.heads = int(config["num_attention_heads"])
-        self.key_heads = int(config["num_key_value_heads"])
-        self.head_size = int(config["head_dim"])
-        self.eps = float(config["rms_norm_eps"])
-        if int(config["hidden_size"]) != target.width:
-            raise ModelError(
-                f"{folder.path / 'config.json'}: the drafter's width is {config['hidden_size']}, "
-                f"the target's {target.width}; it was made for another target"
-            )
-        self.projection = Linear(folder.tensor("fc.weight"))
-        self.context_norm = folder.tensor("hidden_norm.weight")
-        self.norm = folder.tensor("norm.weight")
-        self.layers = [_layer(folder, index) for index in range(int(config["num_hidden_layers"]))]
-        positions = target.positions + self.block
-        self.rotary = Rotary(self.head_size, rope_theta(config), positions, target.dtype)
-        shape = (len(self.layers), self.key_heads, positions, self.head_size)
-        self.keys = torch.zeros(shape, dtype=target.dtype)
-        self.values = torch.zeros(shape, dtype=target.dtype)
+    def __init__(
+        self, folder: Path, config: DrafterConfig, target: Target, slots: int, dtype: torch.dtype
+    ) -> None:
+        weights = Weights(folder, dtype)
+        shape = config.shape
+        self.config = config
+        self._target = target
+        self._layers = [_Layer(weights, i, config) for i in range(shape.layers)]
+        self._fc = Linear(
+            weights.get("fc.weight", shape.hidden, len(config.target_layers) * target.config.shape.hidden)
+        )
+        self._hidden_norm = weights.get("hidden_norm.weight", shape.hidden)
+        self._norm = weights.get("norm.weight", shape.hidden)
+        self._context_kv = Linear(torch.cat([layer.kv_weight for layer in self._layers]))
+        self._rotary = RotaryTable(shape, slots, dtype)
+        self._cache = KVCache(shape, slots, dtype)
 
-    def extend(self, features: Tensor, start: int) -> None:
-        """Add the target's features [rows, captured * width] of the tokens at ``start`` … to the context."""
-        end = start + features.shape[0]
-        context = rms_norm(self.projection(features), self.context_norm, self.eps)
-        positions = torch.arange(start, end)
-        for index in range(len(self.layers)):
-            key, value = self._key_value(index, context, positions)
-            self.keys[index, :, start:end] = key
-            self.values[index, :, start:end] = value
+    def extend(self, features: torch.Tensor, start: int) -> None:
+        """Add committed tokens at positions ``start`` … to the context, from the target's ``features``.
 
-    def draft(self, token: int, start: int) -> Tensor:
-        """Logits [block - 1, vocabulary] of the tokens after ``token``, which stands at position ``start``."""
-        end = start + self.block
-        positions = torch.arange(start, end)
-        x = self.target.embedding[torch.tensor([token] + [self.mask_token] * (self.block - 1))]
-        for index, layer in enumerate(self.layers):
-            normed = rms_norm(x, layer.input_norm, self.eps)
-            query = layer.query(normed).view(self.block, self.heads, self.head_size)
-            query = self.rotary.rotate(rms_norm(query, layer.query_norm, self.eps), positions)
-            key, value = self._key_value(index, normed, positions)
-            self.keys[index, :, start:end] = key
-            self.values[index, :, start:end] = value
-            mixed = attend(query, self.keys[index, :, :end], self.values[index, :, :end], None)
-            x = x + layer.output(mixed)
-            x = x + layer.down(gated(layer.gate_up(rms_norm(x, layer.mlp_norm, self.eps))))
-        return self.target.head(rms_norm(x[1:], self.norm, self.eps))
+        ``features`` is [m, captured layers * hidden], as ``Target.forward`` leaves it.
+        """
+        shape = self.config.shape
+        rows = features.shape[0]
+        states = rms_norm(self._fc(features), self._hidden_norm, shape.norm_eps)
+        projected = self._context_kv(states).view(rows, shape.layers, 2, shape.kv_heads, shape.head_dim)
+        angles = self._rotary.at(torch.arange(start, start + rows))
+        for index, layer in enumerate(self._layers):
+            keys = rms_norm(projected[:, index, 0], layer.k_norm, shape.norm_eps)
+            self._cache.write(index, start, self._rotary.rotate(keys, angles), projected[:, index, 1])
 
-    def _key_value(self, index: int, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys, normed and rotated, and values, each [key heads, rows, head size]."""
-        layer = self.layers[index]
-        both = layer.key_value(x).view(x.shape[0], 2, self.key_heads, self.head_size)
-        key = self.rotary.rotate(rms_norm(both[:, 0], layer.key_norm, self.eps), positions)
-        return key.transpose(0, 1), both[:, 1].transpose(0, 1)
+    def draft(self, last_token: int, start: int) -> torch.Tensor:
+        """Logits [block_size - 1, vocabulary] of the tokens that follow ``last_token`` at position ``start``.
 
-
-def _layer(folder: Folder, index: int) -> _Layer:
-    def weight(name: str) -> Tensor:
-        return folder.tensor(f"layers.{index}.{name}.weight")
-
-    return _Layer(
-        input_norm=weight("input_layernorm"),
-        query=Linear(weight("self_attn.q_proj")),
-        key_value=Linear(torch.cat([weight("self_attn.k_proj"), weight("self_attn.v_proj")])),
-        query_norm=weight("self_attn.q_norm"),
-        key_norm=weight("self_attn.k_norm"),
-        output=Linear(weight("self_attn.o_proj")),
-        mlp_norm=weight("post_attention_layernorm"),
-        gate_up=Linear(torch.cat([weight("mlp.gate_proj"), weight("mlp.up_proj")])),
-        down=Linear(weight("mlp.down_proj")),
-    )
+        The context must hold the ``start`` tokens before it. The block's own keys and values are written
+        behind the context and overwritten by the next ``extend``.
+        """
+        size = self.config.block_size
+        tokens = torch.full((size,), self.config.mask_token)
+        tokens[0] = last_token
+        x = self._target.embed(tokens)
+        angles = self._rotary.at(torch.arange(start, start + size))
+        for layer in self._layers:
+            x = layer(x, start, self._rotary, angles, self._cache)
+        return self._target.logits(rms_norm(x[1:], self._norm, self.config.shape.norm_eps))

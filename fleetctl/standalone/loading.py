@@ -1,30 +1,33 @@
-"""From the folders named on the command line to a generator that is ready to be warmed up."""
+"""From folders to a model that generates; this is where torch comes in."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from fleetctl.standalone.config import DrafterConfig, TargetConfig
+from fleetctl.standalone.contract import Mode
+from fleetctl.standalone.decoder import Decoder
 from fleetctl.standalone.drafter import Drafter
-from fleetctl.standalone.generate import Generator, Mode
+from fleetctl.standalone.engine import Model
 from fleetctl.standalone.target import Target
-from fleetctl.standalone.text import Text
-from fleetctl.standalone.weights import read_config, read_folder
+from fleetctl.standalone.text import TextCodec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How to serve: the model's and the drafter's folders, the mode, and the shape of a draft tree.
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What to load; ``drafter_folder`` and ``drafter`` are None in autoregressive mode only."""
 
-    ``drafter`` is not read in ``autoregressive``. ``threads`` 0 leaves the number to torch.
-    """
-
-    model: Path
-    drafter: Path | None
+    folder: Path
+    target: TargetConfig
+    drafter_folder: Path | None
+    drafter: DrafterConfig | None
     mode: Mode
     budget: int
     top_k: int
@@ -32,22 +35,33 @@ class Settings:
     threads: int
 
 
-def load(settings: Settings) -> tuple[Generator, Text]:
-    """The generator and its tokenizer; ModelError names the file that is missing or broken.
+def load_decoder(setup: Setup, report: Callable[[str], None]) -> Decoder:
+    """Load the weights on the calling thread, which is the one that must generate.
 
-    To be called in the thread that generates: torch keeps its number of threads by thread.
+    ``StartError`` names a file that cannot be used.
     """
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    dtype = DTYPES[settings.dtype]
-    positions = int(read_config(settings.model)["max_position_embeddings"])
-    drafted = settings.drafter if settings.mode != "autoregressive" else None
-    capture = list(read_config(drafted)["dflash_config"]["target_layer_ids"]) if drafted else []
-    text = Text(settings.model)
-    print(f"loading target {settings.model} ({settings.dtype})", flush=True)
-    target = Target(read_folder(settings.model, dtype), positions, capture)
+    torch.set_num_threads(setup.threads)
+    dtype = DTYPES[setup.dtype]
+    began = time.monotonic()
+    capture = setup.drafter.target_layers if setup.drafter else ()
+    spare = max(setup.drafter.block_size if setup.drafter else 1, setup.budget + 1)
+    slots = setup.target.context + spare
+    target = Target(setup.folder, setup.target, slots, capture, dtype)
+    report(f"model {setup.folder} loaded ({setup.dtype}) after {time.monotonic() - began:.2f} s")
     drafter = None
-    if drafted:
-        print(f"loading drafter {drafted}", flush=True)
-        drafter = Drafter(read_folder(drafted, dtype), target)
-    return Generator(target, drafter, settings.mode, settings.budget, settings.top_k), text
+    if setup.drafter and setup.drafter_folder:
+        drafter = Drafter(setup.drafter_folder, setup.drafter, target, slots, dtype)
+        report(f"drafter {setup.drafter_folder} loaded after {time.monotonic() - began:.2f} s")
+    return Decoder(target, drafter, setup.mode, setup.budget, setup.top_k)
+
+
+def load_model(setup: Setup, report: Callable[[str], None]) -> Model:
+    """Everything the engine needs; see ``load_decoder``."""
+    codec = TextCodec(setup.folder)
+    return Model(
+        generator=load_decoder(setup, report),
+        codec=codec,
+        context=setup.target.context,
+        vocabulary=setup.target.vocabulary,
+        eos_ids=setup.target.eos_ids,
+    )

@@ -1,68 +1,52 @@
-"""The server's Prometheus metrics."""
+"""What ``/metrics`` shows, in Prometheus's text format."""
 
 from __future__ import annotations
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from fleetctl.standalone.generate import Counts
-from fleetctl.standalone.queue import Queue
-
-_LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+from fleetctl.standalone.engine import Engine, Job
 
 
 class Metrics:
-    """What ``/metrics`` tells; ``queue`` is read when it is asked."""
+    """The server's own registry; ``labels`` describe what it runs (mode, model, dtype, …)."""
 
-    def __init__(self, queue: Queue, about: dict[str, str]) -> None:
-        disable_created_metrics()
-        self.registry = CollectorRegistry()
-        Info("fleetctl_server", "How this server was started", registry=self.registry).info(about)
-        Gauge("fleetctl_requests_running", "Requests that generate", registry=self.registry).set_function(
-            lambda: queue.running
+    def __init__(self, labels: dict[str, str]) -> None:
+        self._registry = CollectorRegistry()
+        info = Gauge(
+            "fleetctl_mode_info", "What this server runs; always 1.", list(labels), registry=self._registry
         )
-        Gauge("fleetctl_requests_queued", "Requests that wait", registry=self.registry).set_function(
-            lambda: queue.queued
+        info.labels(**labels).set(1)
+        self._running = self._gauge("fleetctl_requests_running", "Requests being generated.")
+        self._queued = self._gauge("fleetctl_requests_queued", "Requests that wait.")
+        self._length = self._gauge(
+            "fleetctl_accepted_length", "Tokens committed per verify pass since the start, 0 before any."
         )
-        self.requests = Counter(
-            "fleetctl_requests", "Requests by how they ended", ["outcome"], registry=self.registry
-        )
-        self._prompt = Counter("fleetctl_prompt_tokens", "Prompt tokens read", registry=self.registry)
-        self._generated = Counter("fleetctl_generated_tokens", "Tokens answered", registry=self.registry)
-        self._drafted = Counter("fleetctl_drafted_tokens", "Tokens drafted", registry=self.registry)
-        self._accepted = Counter(
-            "fleetctl_accepted_tokens", "Drafted tokens accepted", registry=self.registry
-        )
-        self._passes = Counter(
-            "fleetctl_verify_passes", "Passes that verified a draft", registry=self.registry
-        )
-        self._length = Histogram(
-            "fleetctl_accepted_length",
-            "Tokens that a verify pass committed, the target's own included",
-            buckets=_LENGTHS,
-            registry=self.registry,
-        )
+        self._generated = self._counter("fleetctl_generated_tokens", "Tokens of finished answers.")
+        self._drafted = self._counter("fleetctl_drafted_tokens", "Draft tokens that were verified.")
+        self._accepted = self._counter("fleetctl_accepted_tokens", "Draft tokens that the model confirmed.")
+        self._passes = self._counter("fleetctl_verify_passes", "Verify passes.")
+        self._totals = (0, 0)
 
-    def prompt(self, tokens: int) -> None:
-        """A prompt of so many tokens was read."""
-        self._prompt.inc(tokens)
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(name, text, registry=self._registry)
 
-    def step(self, committed: int, before: Counts, after: Counts) -> None:
-        """A step committed so many tokens; ``before`` and ``after`` are the generation's counts around it."""
-        self._generated.inc(committed)
-        self._drafted.inc(after.drafted - before.drafted)
-        self._accepted.inc(after.accepted - before.accepted)
-        if after.passes > before.passes:
-            self._passes.inc(after.passes - before.passes)
-            self._length.observe(committed)
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, registry=self._registry)
 
-    def render(self) -> bytes:
-        """The text of Prometheus."""
-        return generate_latest(self.registry)
+    def finished(self, job: Job) -> None:
+        """Add the tokens and passes of a job that has ended, cancelled ones included."""
+        counts = job.counts
+        self._generated.inc(job.completion_tokens)
+        self._drafted.inc(counts.drafted)
+        self._accepted.inc(counts.accepted)
+        self._passes.inc(counts.verify_passes)
+        accepted, passes = self._totals
+        self._totals = (accepted + counts.accepted, passes + counts.verify_passes)
+        if self._totals[1]:
+            self._length.set(1 + self._totals[0] / self._totals[1])
+
+    def render(self, engine: Engine) -> bytes:
+        """The exposition, with the queue as it is now."""
+        self._running.set(int(engine.running is not None))
+        self._queued.set(engine.queued)
+        return generate_latest(self._registry)

@@ -1,161 +1,170 @@
-"""What clients may ask, in OpenAI's shape, and the errors they get, which name the field."""
+"""Requests of the OpenAI API as this server takes them, and the shape of its refusals.
+
+Fields that cannot change the answer are accepted and ignored. Fields that would change it and are not
+implemented are refused by name, except at the value that asks for nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
-from starlette.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-# Fields that would change the answer and are not served, with the values that leave it as it is.
-_UNSERVED: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "top_k": (0, -1),
-    "min_p": (0,),
-    "ignore_eos": (False,),
-    "min_tokens": (0,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
-    "audio": (),
-    "modalities": (["text"],),
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "frequency_penalty": (None, 0),
+    "function_call": (None, "none"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False),
+    "modalities": (None, ["text"]),
+    "n": (None, 1),
+    "presence_penalty": (None, 0),
+    "response_format": (None, {"type": "text"}),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+    "top_logprobs": (None, 0),
 }
 
 
-class ApiError(Exception):
-    """A request that is not answered: ``status``, the message, the field it is about and OpenAI's code."""
+class RequestError(Exception):
+    """A request that is refused: HTTP ``status``, and ``param``, the field it is about."""
 
     def __init__(
         self,
-        status: int,
         message: str,
+        *,
+        status: int = 400,
         param: str | None = None,
+        kind: str = "invalid_request_error",
         code: str | None = None,
-        retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.param = param
-        self.code = code
-        self.retry_after = retry_after
+        self.headers = headers
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
-    def body(self) -> dict[str, Any]:
-        """The error object that clients of OpenAI's interface read."""
-        kind = "invalid_request_error" if self.status < 500 and self.status != 429 else "server_error"
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> JSONResponse:
-        """The error as an answer."""
-        headers = {"Retry-After": str(self.retry_after)} if self.retry_after else None
-        return JSONResponse(self.body(), self.status, headers)
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
 
 class StreamOptions(BaseModel):
-    """``include_usage``: whether a last event carries the usage."""
+    """What a stream carries beside text."""
 
+    model_config = ConfigDict(extra="forbid")
     include_usage: bool = False
 
 
-class Ask(BaseModel):
-    """What both kinds of request share. Fields that are not known are passed over."""
+class Generation(BaseModel):
+    """The fields that both endpoints have."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: StrictStr | Annotated[list[StrictStr], Field(max_length=4)] | None = None
-    stream: bool = False
+    model_config = ConfigDict(extra="forbid")
+    model: str
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: StopText | Annotated[list[StopText], Field(max_length=16)] | None = None
+    stream: bool | None = None
     stream_options: StreamOptions | None = None
+    ignore_eos: bool = False
 
     def stops(self) -> list[str]:
-        """The stop strings; empty ones stop nothing."""
-        given = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return [stop for stop in given if stop]
+        """The stop strings, none or more."""
+        if self.stop is None:
+            return []
+        return [self.stop] if isinstance(self.stop, str) else self.stop
 
 
-class CompletionAsk(Ask):
-    """``/v1/completions``."""
+class CompletionRequest(Generation):
+    """Body of ``POST /v1/completions``; ``max_tokens`` is 16 unless given, as OpenAI has it."""
 
-    prompt: StrictStr | list[StrictInt]
+    prompt: str | list[int]
+    max_tokens: int | None = Field(None, ge=1)
 
 
-class Part(BaseModel):
-    """A part of a message; only text is served."""
+class TextPart(BaseModel):
+    """One piece of a message's content."""
 
+    model_config = ConfigDict(extra="forbid")
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """One turn of a conversation."""
+    """One message of a chat."""
 
+    model_config = ConfigDict(extra="forbid")
     role: Literal["system", "user", "assistant"]
-    content: StrictStr | list[Part]
+    content: str | list[TextPart]
+    name: str | None = None
 
-    def flat(self) -> dict[str, str]:
-        """The turn as the chat template reads it."""
-        content = self.content
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": self.role, "content": text}
-
-
-class ChatAsk(Ask):
-    """``/v1/chat/completions``."""
-
-    messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    def text(self) -> str:
+        """The content as one string."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
-AnyAsk = TypeVar("AnyAsk", bound=Ask)
+class ChatRequest(Generation):
+    """Body of ``POST /v1/chat/completions``; without a limit the answer may fill the context."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
 
 
-def parse(kind: type[AnyAsk], body: Any) -> AnyAsk:
-    """The request of this kind in a JSON body; ApiError naming the field otherwise."""
+R = TypeVar("R", bound=Generation)
+
+
+def parse(kind: type[R], body: object) -> R:
+    """``body`` (decoded JSON) as a request of ``kind``; ``RequestError`` names the field at fault."""
     if not isinstance(body, dict):
-        raise ApiError(400, "the body is not a JSON object")
-    given = {name: value for name, value in body.items() if value is not None}
-    for name, neutral in _UNSERVED.items():
-        if name in given and not any(_same(given[name], value) for value in neutral):
-            raise ApiError(
-                400,
-                f"'{name}' is not served here with this value; leave it out"
-                + (f" or give {neutral[0]!r}" if neutral else ""),
-                name,
-                "unsupported_parameter",
-            )
+        raise RequestError("The body must be a JSON object.")
+    fields = {}
+    for name, value in body.items():
+        if name in NEUTRAL:
+            if value not in NEUTRAL[name]:
+                raise RequestError(
+                    f"{name} is not supported by this server: leave it out.",
+                    param=name,
+                    code="unsupported_parameter",
+                )
+        elif name not in HARMLESS:
+            fields[name] = value
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(fields, strict=True)
     except ValidationError as error:
-        first = max(error.errors(include_url=False), key=lambda found: len(found["loc"]))
-        param = _path(first["loc"])
-        raise ApiError(400, f"'{param}': {first['msg']}", param, str(first["type"])) from None
+        raise _refusal(error) from error
 
 
-def _same(given: Any, neutral: Any) -> bool:
-    """Equal, and not a truth value beside a number."""
-    return bool(given == neutral) and isinstance(given, bool) == isinstance(neutral, bool)
+def _refusal(error: ValidationError) -> RequestError:
+    errors = error.errors(include_url=False, include_context=False)
+    same_field = [found for found in errors if found["loc"][0] == errors[0]["loc"][0]]
+    first = max(same_field, key=lambda found: len(found["loc"]))
+    path = [part for part in first["loc"] if isinstance(part, int) or not _is_type_name(part)]
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return RequestError(
+            f"{param} is not a field that this server knows.", param=param, code="unknown_parameter"
+        )
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return RequestError(f"{param}: {first['msg']}.", param=param, code=code)
 
 
-def _path(location: tuple[int | str, ...]) -> str:
-    """``messages[0].content`` from pydantic's location, without the names of a union's branches."""
-    path = ""
-    for step in location:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif step.isidentifier() and step not in ("str", "int"):
-            path += f".{step}" if path else step
-    return path
+def _is_type_name(part: str) -> bool:
+    """Whether a location's part is pydantic's name for a union's branch instead of a field's."""
+    return part in {"str", "constrained-str"} or "[" in part

@@ -1,43 +1,42 @@
-"""The target's choice at a position: its argmax, or a sample at a temperature within a nucleus."""
+"""How the target chooses a token from its logits: the best one, or a sample by temperature and top_p."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
+
+from fleetctl.standalone.contract import Sampling
 
 
-class Sampler:
-    """Chooses tokens from the target's logits.
+class Chooser:
+    """Chooses tokens for one request; one random number a sampled token, so a seed repeats its text.
 
-    ``temperature`` 0 is greedy. Exactly one random number is drawn for each committed token, so that with one seed
-    all modes choose alike.
+    The numbers do not depend on what the drafter proposed: with one seed every mode writes the same text.
     """
 
-    def __init__(self, temperature: float = 0.0, top_p: float = 1.0, seed: int | None = None) -> None:
-        self.temperature = temperature
-        self.top_p = top_p
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
         self._random = torch.Generator()
-        if seed is None:
+        if sampling.seed is None:
             self._random.seed()
         else:
-            self._random.manual_seed(seed)
+            self._random.manual_seed(sampling.seed)
 
-    def choose(self, logits: Tensor) -> int:
-        """The choice for ``logits`` [vocabulary]."""
-        if self.temperature == 0:
+    @property
+    def greedy(self) -> bool:
+        """Whether ``choose`` is the argmax."""
+        return self._sampling.temperature == 0
+
+    def choose(self, logits: torch.Tensor) -> int:
+        """A token from ``logits`` [vocabulary]."""
+        if self.greedy:
             return int(logits.argmax())
-        probabilities = torch.softmax(logits.double() / self.temperature, dim=-1)
-        ordered, tokens = probabilities.sort(descending=True)
-        cumulative = ordered.cumsum(dim=-1)
-        kept = int((cumulative - ordered < self.top_p).sum()) if self.top_p < 1 else len(tokens)
-        point = torch.rand(1, generator=self._random, dtype=torch.float64) * cumulative[kept - 1]
-        rank = int(torch.searchsorted(cumulative[:kept], point))
-        return int(tokens[min(rank, kept - 1)])
-
-    def chooser(self, logits: Tensor) -> Callable[[int], int]:
-        """The choice by row of ``logits`` [rows, vocabulary]."""
-        if self.temperature == 0:
-            return logits.argmax(dim=-1).tolist().__getitem__
-        return lambda row: self.choose(logits[row])
+        probabilities = torch.softmax(logits.double() / self._sampling.temperature, dim=-1)
+        order = None
+        if self._sampling.top_p < 1:
+            probabilities, order = probabilities.sort(descending=True)
+            before = probabilities.cumsum(0) - probabilities
+            probabilities = probabilities.where(before < self._sampling.top_p, 0.0)
+        cumulated = probabilities.cumsum(0)
+        point = torch.rand((), generator=self._random, dtype=torch.float64) * cumulated[-1]
+        index = int(torch.searchsorted(cumulated, point, right=True).clamp_(max=len(cumulated) - 1))
+        return index if order is None else int(order[index])

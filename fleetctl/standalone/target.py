@@ -1,119 +1,115 @@
-"""The target: a Llama on the CPU for one sequence, its cache open to tree verification.
-
-Shapes follow the checkpoint's config (SmolLM2-135M: 30 layers, width 576, 9 heads and 3 key heads of 64).
-"""
+"""The target: a Llama model whose pass takes any tree of tokens behind a cached prefix."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch.nn import functional
 
-from fleetctl.ddtree.tree import compact
-from fleetctl.standalone.layers import Linear, Rotary, attend, gated, rms_norm
-from fleetctl.standalone.weights import Folder, rope_theta
+from fleetctl.standalone.config import TargetConfig
+from fleetctl.standalone.layers import FeedForward, KVCache, Linear, RotaryTable, attend, qkv_weight, rms_norm
+from fleetctl.standalone.weights import Weights
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What one pass leaves: ``hidden`` [m, hidden] (normed, for the head) and the captured ``features``.
+
+    ``features`` [m, captured layers * hidden] are the states after the layers that the drafter reads.
+    """
+
+    hidden: torch.Tensor
+    features: torch.Tensor
+
+
 class _Layer:
-    input_norm: Tensor
-    qkv: Linear
-    output: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+    def __init__(self, weights: Weights, index: int, config: TargetConfig) -> None:
+        shape = config.shape
+        prefix = f"model.layers.{index}"
+        self._index = index
+        self._shape = shape
+        self._norm = weights.get(f"{prefix}.input_layernorm.weight", shape.hidden)
+        self._qkv = Linear(qkv_weight(weights, prefix, shape))
+        width = shape.heads * shape.head_dim
+        self._out = Linear(weights.get(f"{prefix}.self_attn.o_proj.weight", shape.hidden, width))
+        self._feed_forward = FeedForward(weights, prefix, shape)
+
+    def __call__(
+        self,
+        x: torch.Tensor,
+        start: int,
+        rotary: RotaryTable,
+        angles: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        cache: KVCache,
+    ) -> torch.Tensor:
+        shape = self._shape
+        rows = x.shape[0]
+        projected = self._qkv(rms_norm(x, self._norm, shape.norm_eps)).view(rows, -1, shape.head_dim)
+        turned = rotary.rotate(projected[:, : shape.heads + shape.kv_heads], angles)
+        cache.write(
+            self._index, start, turned[:, shape.heads :], projected[:, shape.heads + shape.kv_heads :]
+        )
+        stop = start + rows
+        keys, values = cache.keys[self._index, :, :stop], cache.values[self._index, :, :stop]
+        x = x + self._out(attend(turned[:, : shape.heads], keys, values, mask))
+        return self._feed_forward(x)
 
 
 class Target:
-    """A Llama for one sequence of at most ``positions`` tokens.
+    """The model in ``folder``, with a cache for one sequence of up to ``slots`` tokens and draft nodes."""
 
-    ``capture``: layers after which the hidden state is kept for a drafter, in that order; may be empty.
-    """
-
-    def __init__(self, folder: Folder, positions: int, capture: list[int]) -> None:
-        config = folder.config
-        self.heads = int(config["num_attention_heads"])
-        self.key_heads = int(config["num_key_value_heads"])
-        self.width = int(config["hidden_size"])
-        self.head_size = int(config.get("head_dim") or self.width // self.heads)
-        self.eps = float(config["rms_norm_eps"])
-        self.vocabulary = int(config["vocab_size"])
-        self.positions = positions
-        self.capture = capture
-        self.embedding = folder.tensor("model.embed_tokens.weight")
-        self.dtype = self.embedding.dtype
-        tied = config.get("tie_word_embeddings", False)
-        self.head = Linear(self.embedding if tied else folder.tensor("lm_head.weight"))
-        self.norm = folder.tensor("model.norm.weight")
-        self.layers = [_layer(folder, index) for index in range(int(config["num_hidden_layers"]))]
-        self.rotary = Rotary(self.head_size, rope_theta(config), positions, self.dtype)
-        shape = (len(self.layers), self.key_heads, positions, self.head_size)
-        self.keys = torch.zeros(shape, dtype=self.dtype)
-        self.values = torch.zeros(shape, dtype=self.dtype)
-
-    def prefill(self, tokens: list[int], start: int) -> tuple[Tensor, Tensor]:
-        """Cache a stretch of the prompt behind ``start`` tokens.
-
-        Returns the last token's normed hidden state [1, width], for ``head``, and the features
-        [rows, captured * width] of all.
-        """
-        rows = len(tokens)
-        causal = torch.ones(rows, rows, dtype=torch.bool).tril_()
-        hidden, features = self._pass(tokens, list(range(rows)), start, causal)
-        return hidden[-1:], features
-
-    def verify(self, tokens: list[int], depths: list[int], start: int, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """One pass over a draft tree behind ``start`` cached tokens; the first token is the tree's root.
-
-        ``mask``: bool [rows, rows], who sees whom in the tree. Returns logits [rows, vocabulary] and features
-        [rows, captured * width].
-        """
-        hidden, features = self._pass(tokens, depths, start, mask)
-        return self.head(hidden), features
-
-    def commit(self, start: int, path: list[int]) -> None:
-        """Keep the rows of the accepted ``path`` of the last pass, which began at ``start``."""
-        compact(self.keys, start, path)
-        compact(self.values, start, path)
-
-    def _pass(self, tokens: list[int], depths: list[int], start: int, mask: Tensor) -> tuple[Tensor, Tensor]:
-        rows = len(tokens)
-        end = start + rows
-        positions = torch.tensor(depths) + start
-        x = self.embedding[torch.tensor(tokens)]
-        seen: Tensor | None = None
-        if rows > 1:
-            seen = torch.zeros(rows, end, dtype=self.dtype)
-            seen[:, start:].masked_fill_(~mask, float("-inf"))
-        captured: dict[int, Tensor] = {}
-        split = [self.heads, self.key_heads, self.key_heads]
-        for index, layer in enumerate(self.layers):
-            qkv = layer.qkv(rms_norm(x, layer.input_norm, self.eps)).view(rows, -1, self.head_size)
-            rotated = self.rotary.rotate(qkv[:, : split[0] + split[1]], positions)
-            keys, values = self.keys[index], self.values[index]
-            keys[:, start:end] = rotated[:, split[0] :].transpose(0, 1)
-            values[:, start:end] = qkv[:, split[0] + split[1] :].transpose(0, 1)
-            mixed = attend(rotated[:, : split[0]], keys[:, :end], values[:, :end], seen)
-            x = x + layer.output(mixed)
-            x = x + layer.down(gated(layer.gate_up(rms_norm(x, layer.mlp_norm, self.eps))))
-            if index in self.capture:
-                captured[index] = x
-        features = (
-            torch.cat([captured[index] for index in self.capture], dim=-1) if self.capture else x[:, :0]
+    def __init__(
+        self, folder: Path, config: TargetConfig, slots: int, capture: tuple[int, ...], dtype: torch.dtype
+    ) -> None:
+        weights = Weights(folder, dtype)
+        shape = config.shape
+        self.config = config
+        self._capture = frozenset(capture)
+        self._embedding = weights.get("model.embed_tokens.weight", config.vocabulary, shape.hidden)
+        self._layers = [_Layer(weights, i, config) for i in range(shape.layers)]
+        self._norm = weights.get("model.norm.weight", shape.hidden)
+        self._head = Linear(
+            self._embedding
+            if config.tied_head
+            else weights.get("lm_head.weight", config.vocabulary, shape.hidden)
         )
-        return rms_norm(x, self.norm, self.eps), features
+        self._rotary = RotaryTable(shape, slots, dtype)
+        self.cache = KVCache(shape, slots, dtype)
 
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """int64 [m] -> [m, hidden]."""
+        return functional.embedding(tokens, self._embedding)
 
-def _layer(folder: Folder, index: int) -> _Layer:
-    def weight(name: str) -> Tensor:
-        return folder.tensor(f"model.layers.{index}.{name}.weight")
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The final head on ``hidden`` [m, hidden]: [m, vocabulary]."""
+        return self._head(hidden)
 
-    return _Layer(
-        input_norm=weight("input_layernorm"),
-        qkv=Linear(torch.cat([weight(f"self_attn.{name}_proj") for name in "qkv"])),
-        output=Linear(weight("self_attn.o_proj")),
-        mlp_norm=weight("post_attention_layernorm"),
-        gate_up=Linear(torch.cat([weight("mlp.gate_proj"), weight("mlp.up_proj")])),
-        down=Linear(weight("mlp.down_proj")),
-    )
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, start: int, visible: torch.Tensor | None
+    ) -> Pass:
+        """One pass over ``tokens`` [m] written to slots ``start`` …, behind a prefix of ``start`` tokens.
+
+        Every row sees the whole prefix; of the pass's own rows, row i sees j where ``visible`` [m, m] is
+        true, and only itself and all before it where ``visible`` is None.
+        """
+        rows = tokens.shape[0]
+        mask = None
+        if rows > 1:
+            if visible is None:
+                visible = torch.ones(rows, rows, dtype=torch.bool).tril_()
+            group = self.config.shape.heads // self.config.shape.kv_heads
+            mask = torch.zeros(rows, start + rows, dtype=self._embedding.dtype)
+            mask[:, start:].masked_fill_(~visible, float("-inf"))
+            mask = mask.repeat(group, 1)
+        angles = self._rotary.at(positions)
+        x = self.embed(tokens)
+        captured = []
+        for index, layer in enumerate(self._layers):
+            x = layer(x, start, self._rotary, angles, mask, self.cache)
+            if index in self._capture:
+                captured.append(x)
+        features = torch.cat(captured, dim=-1) if captured else x.new_empty(rows, 0)
+        return Pass(rms_norm(x, self._norm, self.config.shape.norm_eps), features)

@@ -1,119 +1,102 @@
-"""Between text and tokens: the tokenizer, the chat template, and text that grows token by token."""
+"""From messages to prompt tokens, and from tokens to text as they come."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import TemplateError
+import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
-from fleetctl.standalone.weights import ModelError
-
-_INCOMPLETE = "\ufffd"
+from fleetctl.standalone.errors import StartError
 
 
-class Text:
-    """The tokenizer and chat template of the model folder ``path``; ModelError where one is missing or broken."""
+class TextCodec:
+    """The tokenizer and the chat template of a model folder."""
 
-    def __init__(self, path: Path) -> None:
-        file = path / "tokenizer.json"
+    def __init__(self, folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise StartError(f"{path}: no such file")
         try:
-            # The file's own errors come as bare Exception from the library.
-            self.tokenizer = Tokenizer.from_str(file.read_text())
-        except FileNotFoundError:
-            raise ModelError(f"{file}: no such file") from None
-        except Exception as error:
-            raise ModelError(f"{file}: {error}") from None
-        template = path / "chat_template.jinja"
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        try:
-            self._template = environment.from_string(template.read_text())
-        except (OSError, TemplateError) as error:
-            raise ModelError(f"{template}: {error}") from None
-        self.end_tokens = _end_tokens(path)
+            self.tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise StartError(f"{path}: not a readable tokenizer ({error})") from error
+        self._special = _special_tokens(folder / "tokenizer_config.json")
+        self._template = _chat_template(folder / "chat_template.jinja")
 
     def encode(self, text: str) -> list[int]:
-        """Token ids, special tokens recognised, none added."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+        """Tokens of a plain prompt, with the special tokens that the tokenizer itself adds."""
+        ids: list[int] = self.tokenizer.encode(text).ids
+        return ids
 
-    def decode(self, tokens: list[int]) -> str:
-        """Text without special tokens."""
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
-
-    def chat(self, messages: list[dict[str, str]]) -> str:
-        """The prompt that asks for the assistant's next turn; TemplateError where the template refuses."""
-        return self._template.render(messages=messages, add_generation_prompt=True)
-
-
-def _end_tokens(path: Path) -> frozenset[int]:
-    file = path / "generation_config.json"
-    try:
-        config: dict[str, Any] = json.loads(file.read_text())
-        ends = config["eos_token_id"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{file}: no end token can be read: {error!r}") from None
-    return frozenset(ends if isinstance(ends, list) else [ends])
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        """Tokens of ``messages`` (role and content each) up to where the answer begins."""
+        prompt = self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+        ids: list[int] = self.tokenizer.encode(prompt, add_special_tokens=False).ids
+        return ids
 
 
-@dataclass
 class TextStream:
-    """An answer's text as its tokens come.
+    """Text of one answer, token by token, ending before the first of the ``stops``.
 
-    Text is given out once it cannot change any more: whole characters, and nothing that may be the beginning of a
-    ``stop`` string. ``stopped`` turns true when a stop string was found; the text ends before it.
+    Text that may yet turn out to be the start of a stop string, or an unfinished character, is held back.
     """
 
-    text: Text
-    stop: list[str]
-    stopped: bool = False
-
-    def __post_init__(self) -> None:
+    def __init__(self, tokenizer: Tokenizer, stops: list[str]) -> None:
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._stops = stops
         self._tokens: list[int] = []
-        self._done = 0
+        self._decoded = 0
         self._held = ""
+        self.stopped = False
 
     def push(self, token: int) -> str:
-        """Add a token; the text that became certain."""
+        """The text that is certain once ``token`` has come; sets ``stopped`` at a stop string."""
         self._tokens.append(token)
-        # Two tokens of the text given out stay in front, since a token's text may depend on the one before it.
-        context = self._tokens[max(0, self._done - 2) : self._done]
-        before = self.text.decode(context)
-        after = self.text.decode(context + self._tokens[self._done :])
-        if after.endswith(_INCOMPLETE):
-            return ""
-        self._done = len(self._tokens)
-        return self._release(after[len(before) :])
+        piece = self._stream.step(self._tokenizer, token) or ""
+        self._decoded += len(piece)
+        self._held += piece
+        found = [at for at in (self._held.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.stopped = True
+            text, self._held = self._held[: min(found)], ""
+            return text
+        keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        cut = len(self._held) - keep
+        text, self._held = self._held[:cut], self._held[cut:]
+        return text
 
     def finish(self) -> str:
-        """The rest, when no token follows."""
-        context = self._tokens[max(0, self._done - 2) : self._done]
-        tail = self.text.decode(context + self._tokens[self._done :])[len(self.text.decode(context)) :]
-        self._done = len(self._tokens)
-        out = self._release(tail)
-        out, self._held = out + self._held, ""
-        return out
-
-    def _release(self, new: str) -> str:
-        if self.stopped:
-            return ""
-        text = self._held + new
-        found = [at for stop in self.stop if (at := text.find(stop)) >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        keep = max((_overlap(text, stop) for stop in self.stop), default=0)
-        cut = len(text) - keep
-        self._held = text[cut:]
-        return text[:cut]
+        """What was held back, when the answer ends otherwise than by a stop string."""
+        tail: str = self._tokenizer.decode(self._tokens, skip_special_tokens=True)[self._decoded :]
+        return self._held + tail
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Length of the longest end of ``text`` that begins ``stop``."""
-    for length in range(min(len(stop) - 1, len(text)), 0, -1):
-        if text.endswith(stop[:length]):
-            return length
-    return 0
+    """Length of the longest end of ``text`` that is a proper start of ``stop``."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def _special_tokens(path: Path) -> dict[str, str]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise StartError(f"{path}: not valid JSON ({error})") from error
+    return {name: content[name] for name in ("bos_token", "eos_token") if isinstance(content.get(name), str)}
+
+
+def _chat_template(path: Path) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    try:
+        return environment.from_string(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartError(f"{path}: {error.strerror}") from error
+    except jinja2.TemplateError as error:
+        raise StartError(f"{path}: not a valid template ({error})") from error

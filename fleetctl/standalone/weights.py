@@ -1,63 +1,38 @@
-"""A model folder: ``config.json`` and ``model.safetensors``, read with errors that name the file."""
+"""Reads ``model.safetensors`` and checks the shape of every tensor that is asked for."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+
+from fleetctl.standalone.errors import StartError
 
 
-class ModelError(Exception):
-    """A model folder that cannot be served; the message names the file and what is wrong with it."""
+class Weights:
+    """The tensors of one folder's ``model.safetensors``, converted to ``dtype`` as they are asked for."""
 
-
-@dataclass(frozen=True)
-class Folder:
-    """A model's folder: its path, its ``config.json`` and its tensors by name in the wanted dtype."""
-
-    path: Path
-    config: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-    def tensor(self, name: str) -> Tensor:
-        """The tensor called ``name``; ModelError where the file lacks it."""
+    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        self.path = folder / "model.safetensors"
+        self._dtype = dtype
+        if not self.path.is_file():
+            raise StartError(f"{self.path}: no such file")
         try:
-            return self.tensors[name]
-        except KeyError:
-            raise ModelError(f"{self.path / 'model.safetensors'}: has no tensor {name}") from None
+            self._file = cast("Any", safe_open(self.path, framework="pt"))
+        except (SafetensorError, OSError) as error:
+            raise StartError(f"{self.path}: not a readable safetensors file ({error})") from error
+        self._names = frozenset(self._file.keys())
 
-
-def read_config(path: Path) -> dict[str, Any]:
-    """``config.json`` of the folder; ModelError where it or the weights are missing or broken."""
-    file = path / "config.json"
-    try:
-        config: dict[str, Any] = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ModelError(f"{file}: no such file; give a model's folder") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{file}: {error}") from None
-    if not (path / "model.safetensors").is_file():
-        raise ModelError(f"{path / 'model.safetensors'}: no such file")
-    return config
-
-
-def read_folder(path: Path, dtype: torch.dtype) -> Folder:
-    """The whole folder; ModelError where something is missing or broken."""
-    config = read_config(path)
-    file = path / "model.safetensors"
-    try:
-        with safe_open(file, framework="pt") as opened:
-            tensors = {name: opened.get_tensor(name).to(dtype) for name in opened.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{file}: {error}") from None
-    return Folder(path, config, tensors)
-
-
-def rope_theta(config: dict[str, Any]) -> float:
-    """The rotary base, from where older and newer configs keep it."""
-    return float((config.get("rope_parameters") or config)["rope_theta"])
+    def get(self, name: str, *shape: int) -> torch.Tensor:
+        """The tensor ``name``, which must have ``shape``; else ``StartError`` names file and tensor."""
+        if name not in self._names:
+            raise StartError(f"{self.path}: the tensor {name} is missing")
+        tensor = self._file.get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise StartError(
+                f"{self.path}: {name} has shape {list(tensor.shape)}, config.json says {list(shape)}"
+            )
+        converted: torch.Tensor = tensor.to(self._dtype)
+        return converted

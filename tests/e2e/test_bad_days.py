@@ -215,7 +215,7 @@ def test_json_is_one_event_a_line_and_the_outcome_last(site: Site) -> None:
     [
         (("deploy", "ct2OO", "--service", "good"), "ct200"),
         (("deploy", "--mode", "treee"), "tree"),
-        (("deploy", "--mode", "tree"), "no service"),
+        (("deploy", "--mode", "tree"), "no host has a service with the mode tree"),
         (("swap", "good", "gud"), "good"),
     ],
 )
