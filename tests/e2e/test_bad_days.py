@@ -60,7 +60,7 @@ def test_a_broken_service_is_rolled_back(site: Site, knobs: dict[str, object], s
     site.write()
     said = site.run("swap", "good", "bad", expect=6)
     assert says in said
-    assert "good is back and proven" in said
+    assert "good.service serves again" in said
     assert "fix:" in said
     assert site.active("good") == "active"
     assert site.generates()
@@ -80,7 +80,7 @@ def test_interrupted_once_it_undoes(site: Site) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, out + err
-    assert "good is back and proven" in err
+    assert "good.service serves again" in err
     assert site.generates()
 
 
