@@ -12,16 +12,29 @@ from torch.nn import functional
 from fleetctl.standalone.config import LayerShape
 from fleetctl.standalone.weights import Weights
 
+# oneDNN lays a weight out for a number of rows; the layout for a tree's pass suits one row and a chain's 16 too.
+PACKED_ROWS = 33
+
 
 class Linear:
-    """``x @ weight.T`` for ``weight`` [out, in], without bias."""
+    """``x @ weight.T`` for ``weight`` [out, in], without bias.
+
+    A float32 weight is kept in oneDNN's own layout alone: a pass over 16 or 33 rows then takes about two thirds
+    of the time, and one over a single row no longer than before.
+    """
 
     def __init__(self, weight: torch.Tensor) -> None:
+        self._packed = weight.dtype == torch.float32 and torch._C._has_mkldnn
         self._weight = weight.contiguous()
+        if self._packed:
+            self._weight = torch.ops.mkldnn._reorder_linear_weight(self._weight, PACKED_ROWS)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[m, in] -> [m, out]."""
-        return functional.linear(x, self._weight)
+        if not self._packed:
+            return functional.linear(x, self._weight)
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        return product
 
 
 class RotaryTable:

@@ -35,8 +35,8 @@ class Setup:
     threads: int
 
 
-def load_decoder(setup: Setup, report: Callable[[str], None]) -> Decoder:
-    """Load the weights on the calling thread, which is the one that must generate.
+def load_weights(setup: Setup, report: Callable[[str], None]) -> tuple[Target, Drafter | None]:
+    """Load target and drafter on the calling thread, which is the one that must generate.
 
     ``StartError`` names a file that cannot be used.
     """
@@ -52,7 +52,12 @@ def load_decoder(setup: Setup, report: Callable[[str], None]) -> Decoder:
     if setup.drafter and setup.drafter_folder:
         drafter = Drafter(setup.drafter_folder, setup.drafter, target, slots, dtype)
         report(f"drafter {setup.drafter_folder} loaded after {time.monotonic() - began:.2f} s")
-    return Decoder(target, drafter, setup.mode, setup.budget, setup.top_k)
+    return target, drafter
+
+
+def load_decoder(setup: Setup, report: Callable[[str], None]) -> Decoder:
+    """A decoder over what ``load_weights`` loads."""
+    return Decoder(*load_weights(setup, report), setup.mode, setup.budget, setup.top_k)
 
 
 def load_model(setup: Setup, report: Callable[[str], None]) -> Model:
