@@ -95,7 +95,7 @@ def test_interrupted_twice_the_host_goes_on_undoing(site: Site) -> None:
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130, out + err
     assert "left to the host" in err
-    _until_generates(site)
+    _until_good_serves(site)
     assert site.active("slow") in ("inactive", "failed", "unknown")
 
 
@@ -231,8 +231,8 @@ def test_an_inventory_with_an_error(site: Site) -> None:
     assert "slots" in said
 
 
-def _until_generates(site: Site) -> None:
+def _until_good_serves(site: Site) -> None:
     deadline = time.monotonic() + 30
-    while not site.generates():
-        assert time.monotonic() < deadline, "the slot serves nothing"
+    while site.active("good") != "active" or not site.generates():
+        assert time.monotonic() < deadline, "the old service does not come back"
         time.sleep(0.5)
