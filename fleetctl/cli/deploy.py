@@ -29,18 +29,19 @@ def deploy(
     Exit codes: 0 deployed or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
     7 not restored, 10 --plan found changes.
     """
-    from functools import partial
-
-    from fleetctl.cli.rollouts import Job, run_jobs
+    from fleetctl.cli.rollouts import run_rollouts
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_host, select_service
     from fleetctl.rollout.deploy import deploy_service
 
     fleet = load_fleet()
-    jobs: dict[str, Job] = {}
-    names: list[str | None] = [*hosts] if hosts else [None]
-    for name in names:
-        host = select_host(fleet, name, service=service, mode=mode, slot=slot)
-        chosen = select_service(host, service=service, mode=mode, slot=slot)
-        jobs[host.host] = partial(deploy_service, fleet, host, chosen, None, plan)
-    run_jobs(jobs, json=json)
+    names: list[str | None] = [*dict.fromkeys(hosts)] if hosts else [None]
+    chosen = [select_host(fleet, name, service=service, mode=mode, slot=slot) for name in names]
+    services = {host.name: select_service(host, service=service, mode=mode, slot=slot) for host in chosen}
+    run_rollouts(
+        chosen,
+        lambda host, interrupt, listen: deploy_service(
+            fleet, host, services[host.name], None, plan, interrupt, listen
+        ),
+        json=json,
+    )

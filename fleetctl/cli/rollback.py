@@ -24,13 +24,16 @@ def rollback(
     Exit codes: 0 rolled back, 2 nothing to go back to, 5 refused and nothing changed, 6 failed and what was there is
     back, 7 not restored, 10 --plan found changes.
     """
-    from functools import partial
-
-    from fleetctl.cli.rollouts import run_jobs
+    from fleetctl.cli.rollouts import run_rollouts
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_host, select_slot
     from fleetctl.rollout.rollback import rollback_slot
 
     fleet = load_fleet()
     chosen = select_host(fleet, host, slot=slot)
-    run_jobs({chosen.host: partial(rollback_slot, chosen, select_slot(chosen, slot), plan)}, json=json)
+    place = select_slot(chosen, slot)
+    run_rollouts(
+        [chosen],
+        lambda host, interrupt, listen: rollback_slot(host, place, plan, interrupt, listen),
+        json=json,
+    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -11,69 +10,50 @@ import typer
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import Listener, progress
 from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.models import Host
 from fleetctl.rollout.deploy import Outcome
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.transport import fleet
 
-Job = Callable[[Interrupt, Listener], Outcome]
-HOSTS_AT_ONCE = 8
+Work = Callable[[Host, Interrupt, Listener], Outcome]
 
 
-def run_jobs(jobs: dict[str, Job], *, json: bool) -> None:
-    """Run each host's job, print what became of it, and exit with what the whole came to.
+def run_rollouts(hosts: Sequence[Host], work: Work, *, json: bool) -> None:
+    """Run one rollout a host, print what became of each, and exit with what the whole came to.
 
-    One host's error is raised as it is; of several hosts, exit 8 says that part of them failed.
+    A single host's error is raised as it is; of several hosts, exit 8 says that part of them failed.
     """
     output = Output(json=json)
     interrupt = Interrupt()
     with interrupt.installed(), progress(output) as listener:
-        if len(jobs) == 1:
-            ((host, job),) = jobs.items()
-            ends: dict[str, Outcome | FleetError] = {host: job(interrupt, listener)}
+        if len(hosts) == 1:
+            ends: dict[str, Outcome | FleetError] = {hosts[0].name: work(hosts[0], interrupt, listener)}
         else:
-            ends = _run_all(jobs, interrupt, listener)
+            ends = fleet.on_hosts(hosts, lambda host: work(host, interrupt, _named(host, listener)))
     for end in ends.values():
         if isinstance(end, FleetError):
             output.print_error(end)
         else:
             _print_outcome(output, end)
-    code = exit_code(list(ends.values()))
-    if code != Exit.OK:
+    if code := _exit_code(ends, interrupt):
         raise typer.Exit(int(code))
 
 
-def exit_code(ends: list[Outcome | FleetError]) -> Exit:
-    """The exit code of several hosts: their common one, or 8 where part of them failed."""
-    codes = {end.exit if isinstance(end, FleetError) else _outcome_code(end) for end in ends}
-    if len(codes) == 1:
-        return codes.pop()
-    if codes <= {Exit.OK, Exit.PLAN_CHANGES}:
-        return Exit.PLAN_CHANGES
-    return Exit.INTERRUPTED if Exit.INTERRUPTED in codes else Exit.PARTIAL
+def _named(host: Host, listener: Listener) -> Listener:
+    def listen(event: dict[str, Any]) -> None:
+        listener({"host": host.name, **event})
+
+    return listen
 
 
-def _outcome_code(outcome: Outcome) -> Exit:
-    if outcome.verdict != "planned":
-        return Exit.OK
-    return Exit.PREFLIGHT if any(f["severity"] == "error" for f in outcome.findings) else Exit.PLAN_CHANGES
-
-
-def _run_all(
-    jobs: dict[str, Job], interrupt: Interrupt, listener: Listener
-) -> dict[str, Outcome | FleetError]:
-    def attempt(host: str, job: Job) -> Outcome | FleetError:
-        def on_event(event: dict[str, Any]) -> None:
-            listener({"host": host, **event})
-
-        try:
-            return job(interrupt, on_event)
-        except FleetError as error:
-            return error
-
-    with ThreadPoolExecutor(HOSTS_AT_ONCE) as pool:
-        futures: dict[str, Future[Outcome | FleetError]] = {
-            host: pool.submit(attempt, host, job) for host, job in jobs.items()
-        }
-        return {host: future.result() for host, future in futures.items()}
+def _exit_code(ends: dict[str, Outcome | FleetError], interrupt: Interrupt) -> Exit:
+    outcomes = [end for end in ends.values() if isinstance(end, Outcome)]
+    if len(outcomes) < len(ends):
+        return Exit.INTERRUPTED if interrupt.asked else fleet.exit_code(ends)
+    planned = [outcome for outcome in outcomes if outcome.verdict == "planned"]
+    if any(finding["severity"] == "error" for outcome in planned for finding in outcome.findings):
+        return Exit.PREFLIGHT
+    return Exit.PLAN_CHANGES if planned else Exit.OK
 
 
 def _print_outcome(output: Output, outcome: Outcome) -> None:

@@ -25,13 +25,14 @@ def swap(
     Exit codes: 0 swapped or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
     7 not restored, 10 --plan found changes.
     """
-    from functools import partial
-
-    from fleetctl.cli.rollouts import run_jobs
+    from fleetctl.cli.rollouts import run_rollouts
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_swap
     from fleetctl.rollout.deploy import deploy_service
 
     fleet = load_fleet()
-    chosen = select_swap(fleet, old, new, host)
-    run_jobs({chosen.host: partial(deploy_service, fleet, chosen, new, old, plan)}, json=json)
+    run_rollouts(
+        [select_swap(fleet, old, new, host)],
+        lambda host, interrupt, listen: deploy_service(fleet, host, new, old, plan, interrupt, listen),
+        json=json,
+    )

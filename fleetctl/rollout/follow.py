@@ -36,19 +36,12 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
 
 
 def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool) -> FleetError:
-    back = f"{plan.old.service} is back and proven" if plan.old else "the slot is empty, as it was before"
-    ending = {
-        "done": "it had been committed before",
-        "refused": "nothing was changed",
-        "rolled-back": back,
-        "aborted": back,
-        "not-restored": "the slot is NOT restored",
-    }[result["outcome"]]
-    step = f"{result['failed_step']}: " if result.get("failed_step") else ""
-    reason = "interrupted" if interrupted else f"failed: {step}{result['reason']}"
+    step = f"at {result['failed_step']}: " if result.get("failed_step") else ""
+    reason = "interrupted" if interrupted else f"failed {step}{result['reason']}"
+    left = "it had been committed before" if result["outcome"] == "done" else result.get("left")
     status = Exit(result["exit"])
     return FleetError(
-        f"{plan.kind} of {plan.new.service} {reason}; {ending}",
+        f"{plan.kind} of {plan.new.service} {reason}; {left or 'nothing was changed'}",
         where=f"{plan.host}, slot {plan.slot}, rollout {rollout}",
         fix=result.get("fix") or f"fleetctl logs {plan.host} {plan.new.service}",
         evidence=[str(line) for line in result.get("evidence") or []],

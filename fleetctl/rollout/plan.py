@@ -38,7 +38,8 @@ class Plan:
         now = datetime.now(UTC)
         return {
             "schema": 1,
-            "id": self.id or f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}-{self.slot}-{secrets.token_hex(2)}",
+            "id": self.id
+            or f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}-{self.slot}-{secrets.token_hex(2)}",
             "kind": self.kind,
             "host": self.host,
             "slot": self.slot,

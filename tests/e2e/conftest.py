@@ -103,12 +103,12 @@ class Site:
         return out + err
 
     def until(self, process: subprocess.Popen[str], word: str) -> str:
-        """Read the command's progress until a line has ``word``."""
+        """Read the command's progress until a line begins with ``word``."""
         assert process.stderr is not None
         read = []
         for line in process.stderr:
             read.append(line)
-            if word in line:
+            if line.startswith(word):
                 return "".join(read)
         raise AssertionError(f"ended before {word!r}:\n{''.join(read)}")
 
