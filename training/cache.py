@@ -24,7 +24,7 @@ def grouped_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     The query heads that share one key head are laid out as further rows, so keys and values are read once.
     """
     rows = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
-    return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).view(q.shape)
+    return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
 
 
 class KVCache:
