@@ -2,11 +2,72 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+from fleetctl import __version__
+from fleetctl.cli import deploy, env, history, hosts, lab, logs, rollback, status, swap
+from fleetctl.errors import Exit, FleetError
+
+app = typer.Typer(
+    name="fleetctl",
+    help="Deploy, swap and diagnose LLM servers on your own GPU hosts.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"fleetctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    fleet: Annotated[
+        Path | None,
+        typer.Option(envvar="FLEETCTL_FLEET", help="Fleet folder: the one that holds inventories/, envs/, templates/."),
+    ] = None,
+    inventory: Annotated[
+        str | None,
+        typer.Option(envvar="FLEETCTL_INVENTORY", help="Folder of host files inside the fleet folder."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Deploy, swap and diagnose LLM servers on your own GPU hosts."""
+    if fleet is not None:
+        os.environ["FLEETCTL_FLEET"] = str(fleet)
+    if inventory is not None:
+        os.environ["FLEETCTL_INVENTORY"] = inventory
+
+
+app.command("hosts")(hosts.hosts)
+app.command("deploy")(deploy.deploy)
+app.command("swap")(swap.swap)
+app.command("rollback")(rollback.rollback)
+app.command("status")(status.status)
+app.command("logs")(logs.logs)
+app.command("history")(history.history)
+app.add_typer(env.app, name="env")
+app.add_typer(lab.app, name="lab")
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; an operator's mistake ends in a message and its exit code, never a traceback."""
+    try:
+        app()
+    except FleetError as error:
+        from fleetctl.cli.output import Output
+
+        Output(json="--json" in sys.argv).print_error(error)
+        sys.exit(int(error.exit))
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        sys.exit(int(Exit.OK))

@@ -1,0 +1,45 @@
+# Two commands: `make demo` shows fleetctl at work on two lab hosts, `make test` runs the tests.
+# The lab boots real systemd hosts, so both need root (sudo is used where you are not root).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
+# torch for the CPU: the registry's own build brings gigabytes of CUDA. An index that cannot be reached is passed over.
+PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
+TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
+SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv
+
+.PHONY: demo test check lab-down clean
+demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
+
+test: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors check
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.ready: pyproject.toml $(VENV)/.system
+	@echo "== Python packages into $(VENV) (once; torch is about 200 MB)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --progress-bar on $(TORCH) 'torch==2.13.0'
+	$(PIP) install --quiet --progress-bar on -e '.[dev]'
+	@touch $@
+
+$(VENV)/.system:
+	@command -v systemd-nspawn sshd ip rsync >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || { echo "== system packages: $(SYSTEM)"; \
+	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SYSTEM); }
+	@mkdir -p $(VENV) && touch $@
+
+.fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
+	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)
+
+lab-down:
+	$(SUDO) $(BIN)/python -m fleetctl lab down
+
+clean:
+	rm -rf $(VENV) .fleetctl

@@ -1,0 +1,39 @@
+"""What the agent can be asked: the table from a call's name to the function that answers it.
+
+A function takes the call's ``args`` and ``emit``, which sends one event; it returns the result (JSON). Its
+module is imported at the first such call, so that starting the agent costs none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Dict
+
+from fleetctl.agent.errors import AgentError
+
+Emit = Callable[[Dict[str, Any]], None]
+Function = Callable[[Dict[str, Any], Emit], Any]
+
+CALLS: Dict[str, str] = {
+    "facts": "fleetctl.agent.facts:facts",
+    "logs": "fleetctl.agent.journal:logs",
+    "history": "fleetctl.agent.history:history",
+    "preflight": "fleetctl.agent.preflight:preflight",
+    "rollout.start": "fleetctl.agent.control:start",
+    "rollout.follow": "fleetctl.agent.control:follow",
+    "rollout.abort": "fleetctl.agent.control:abort",
+    "environment.build": "fleetctl.agent.build:build",
+    "environment.list": "fleetctl.agent.environments:list_environments",
+    "environment.status": "fleetctl.agent.environments:status",
+    "model.commit": "fleetctl.agent.models:commit",
+    "model.status": "fleetctl.agent.models:status",
+}
+
+
+def find(name: str) -> Function:
+    """The function behind a call's name; :class:`AgentError` for a name that no call has."""
+    if name not in CALLS:
+        raise AgentError(f"the agent has no call {name!r}", fix="known: " + ", ".join(sorted(CALLS)))
+    module, _, attribute = CALLS[name].partition(":")
+    function: Function = getattr(importlib.import_module(module), attribute)
+    return function

@@ -1,0 +1,184 @@
+"""The calls by which a controller starts, follows and aborts a rollout that is not its own process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from fleetctl.agent import files, lock, record, systemd
+from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
+from fleetctl.agent.outcome import NOT_RESTORED
+
+Json = Dict[str, Any]
+Emit = Callable[[Json], None]
+
+TAIL_S = 0.02
+LIVE_EVERY_S = 1.0
+ENDING_S = 15.0
+GONE_S = 20.0
+SLACK_S = 60.0
+DEADLINES = ("drain", "stop", "free", "ready", "generate")
+NEW = ("unit", "unit_text", "service", "probe")
+ENDED = ("inactive", "failed")
+
+
+def unit_of(slot: str) -> str:
+    """The transient unit that runs a slot's rollout; there can be one only."""
+    return f"fleetctl-rollout-{record.checked_name(slot, 'slot name')}.service"
+
+
+def start(args: Json, emit: Emit) -> Json:
+    """``rollout.start``: write the plan and start its unit; exit 4 where another one holds the slot."""
+    plan = checked(args["plan"])
+    slot = plan["slot"]
+    _wait_for_the_last(slot)
+    folder = record.folder_of(plan["id"])
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+        files.write_json(folder / "plan.json", plan)
+        (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
+    except FileExistsError as error:
+        raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        fix = "free some space: `fleetctl env prune` may help; nothing was changed"
+        raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
+    done = systemd.run(_command(slot, folder, plan))
+    if done.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
+            raise lock.locked(slot, lock.holder(slot) or {})
+        evidence = done.stderr.splitlines()
+        raise AgentError("systemd-run did not start the rollout", where=unit_of(slot), evidence=evidence)
+    return {"id": plan["id"]}
+
+
+def checked(plan: Any) -> Json:
+    """The plan, if it has what a rollout needs to begin with."""
+    if not isinstance(plan, dict) or plan.get("schema") != 1:
+        raise AgentError(
+            "not a plan of schema 1", fix="controller and agent must be of one version", exit=INPUT
+        )
+    missing = [key for key in ("id", "slot", "port", "gpus", "new", "deadlines") if key not in plan]
+    missing += [f"deadlines.{name}" for name in DEADLINES if name not in plan.get("deadlines", {})]
+    missing += [f"new.{key}" for key in NEW if key not in plan.get("new", {})]
+    if missing:
+        raise AgentError(f"the plan lacks {', '.join(missing)}", exit=INPUT)
+    record.checked_name(plan["slot"], "slot name")
+    return plan
+
+
+def _wait_for_the_last(slot: str) -> None:
+    """A rollout at work locks the slot; one that has its result and only ends is waited for."""
+    end = time.monotonic() + ENDING_S
+    while True:
+        held = lock.holder(slot)
+        ended = systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] in ENDED
+        if held is None and ended:
+            return
+        if held and not (record.folder_of(held.get("rollout")) / "result.json").exists():
+            raise lock.locked(slot, held)
+        if time.monotonic() >= end:
+            raise lock.locked(slot, held or {})
+        time.sleep(TAIL_S)
+
+
+def _command(slot: str, folder: Path, plan: Json) -> List[str]:
+    agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
+    limits = {name: float(plan["deadlines"][name]) for name in DEADLINES}
+    undoing = 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + SLACK_S
+    properties = {
+        "Description": f"fleetctl rollout {plan['id']}",
+        "ExecStopPost": " ".join([*agent, "recover", str(folder)]),
+        "TimeoutStopSec": f"{undoing:.0f}",
+        "KillMode": "mixed",
+        "OOMScoreAdjust": "-900",
+    }
+    settings = [f"--property={name}={value}" for name, value in properties.items()]
+    unit = [f"--unit={unit_of(slot)}", "--collect", "--quiet", "--service-type=exec", "--no-ask-password"]
+    return ["systemd-run", *unit, *settings, "--", *agent, "rollout", str(folder)]
+
+
+def follow(args: Json, emit: Emit) -> Json:
+    """``rollout.follow``: every event from the first on, then the result; read from the other's record."""
+    folder, plan = _known(args["id"])
+    tail = _Tail(folder / "events.jsonl")
+    looked = time.monotonic()
+    gone_since: Optional[float] = None
+    while True:
+        result = files.read_json(folder / "result.json")
+        for event in tail.new():
+            emit(event)
+        if isinstance(result, dict):
+            return result
+        if time.monotonic() - looked > LIVE_EVERY_S:
+            looked = time.monotonic()
+            alive = _alive(plan["slot"], args["id"])
+            gone_since = None if alive else gone_since or time.monotonic()
+            if gone_since is not None and time.monotonic() - gone_since > GONE_S:
+                raise AgentError(
+                    f"rollout {args['id']} ended without a result",
+                    where=str(folder),
+                    fix="the next deploy to this slot settles it first: run it, or look at the host",
+                    evidence=[json.dumps(event) for event in list(record.read_events(folder))[-5:]],
+                    exit=NOT_RESTORED,
+                )
+        time.sleep(TAIL_S)
+
+
+def _known(rollout: Any) -> Tuple[Path, Json]:
+    folder = record.folder_of(rollout)
+    plan = files.read_json(folder / "plan.json")
+    if not isinstance(plan, dict):
+        fix = "`fleetctl history` lists those that are there"
+        raise AgentError(f"there is no rollout {rollout}", where=str(folder), fix=fix)
+    return folder, plan
+
+
+def _alive(slot: str, rollout: str) -> bool:
+    held = lock.holder(slot)
+    if held is not None and held.get("rollout") == rollout:
+        return True
+    return systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED
+
+
+class _Tail:
+    """Whole lines appended to a file that may not be there yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new(self) -> List[Json]:
+        try:
+            if self._path.stat().st_size == self._offset:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events = []
+        for line in whole.splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            events.append(event)
+        return events
+
+
+def abort(args: Json, emit: Emit) -> Json:
+    """``rollout.abort``: ask a running rollout to undo itself; its result says what came of it."""
+    folder, plan = _known(args["id"])
+    if (folder / "result.json").exists():
+        return {"asked": False, "why": "it has ended already"}
+    files.write(folder / record.ABORT, f"{time.time()}\n", 0o600)
+    systemd.run(["systemctl", "kill", "--kill-who=main", "-s", "USR1", "--", unit_of(plan["slot"])])
+    return {"asked": True, "why": ""}

@@ -1,0 +1,239 @@
+"""All that plans, doctor and status ask of a host, in one bounded answer that never fails as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from fleetctl.agent import gpus, net, systemd
+from fleetctl.agent.errors import AgentError
+
+STATE = Path("/var/lib/fleetctl")
+LOCKS = Path("/run/fleetctl")
+HEALTH_S = 1.0
+PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
+
+
+def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
+    """The ``facts`` of docs/architecture.md; a part that fails is empty and says why in ``errors``.
+
+    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units``, ``paths``, and
+    ``gpus`` (default true): ``nvidia-smi`` takes longer than all the rest, so false leaves ``gpus`` None.
+    ``units`` in the answer are those asked for, those of the slots' states, and those that hold their ports.
+    """
+    slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
+    parts = _Parts()
+    parts.ask("ports", {}, port_owners, [place["port"] for place in slots.values()])
+    parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
+    parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
+    for slot, place in slots.items():
+        parts.ask(f"slots.{slot}", no_slot(), slot_facts, slot, place)
+    parts.ask("paths", {}, lambda: {path: path_facts(path) for path in args.get("paths", [])})
+    parts.ask("disk", None, _disk, STATE)
+    parts.ask("os", None, _os)
+    parts.ask("glibc", None, _glibc)
+    parts.ask("boot_id", None, _text, "/proc/sys/kernel/random/boot_id")
+    return {
+        "hostname": socket.gethostname(),
+        "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "arch": os.uname().machine,
+        "kernel": os.uname().release,
+        "python": _python(),
+        **{name: parts.answer(name) for name in PARTS},
+        "slots": {slot: parts.answer(f"slots.{slot}") for slot in slots},
+        "errors": parts.errors,
+    }
+
+
+class _Parts:
+    """Questions asked at once, each in a thread; one that fails leaves its empty answer and a reason."""
+
+    def __init__(self) -> None:
+        self.errors: Dict[str, str] = {}
+        self._found: Dict[str, Any] = {}
+        self._threads: Dict[str, threading.Thread] = {}
+
+    def ask(self, name: str, empty: Any, function: Callable[..., Any], *args: Any) -> None:
+        def work() -> None:
+            try:
+                self._found[name] = function(*args)
+            except AgentError as error:
+                self._found[name], self.errors[name] = empty, "; ".join([error.what, *error.evidence])
+            except Exception as error:
+                self._found[name], self.errors[name] = empty, f"{type(error).__name__}: {error}"
+
+        self._threads[name] = threading.Thread(target=work, daemon=True)
+        self._threads[name].start()
+
+    def answer(self, name: str) -> Any:
+        self._threads[name].join()
+        return self._found[name]
+
+
+def slot_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
+    """``{"state", "locked_by", "health"}`` of one slot; its metrics' names are the asker's or its state's."""
+    state = slot_state(slot)
+    metrics = place.get("metrics") or (state or {}).get("metrics") or {}
+    return {"state": state, "locked_by": locked_by(slot), "health": slot_health(place["port"], metrics)}
+
+
+def no_slot() -> Dict[str, Any]:
+    """The facts of a slot that could not be read."""
+    return {"state": None, "locked_by": None, "health": no_health("not asked")}
+
+
+def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
+    """Who listens on each port, by the port's digits: ``{"pid", "command", "unit"}`` or None."""
+    return {str(port): net.port_owner(port) for port in ports}
+
+
+def unit_names(asked: List[str], slots: Dict[str, Any], ports: Dict[str, Any]) -> List[str]:
+    """The units asked for, those that the slots' states name, and those that hold the slots' ports."""
+    filling = [(_readable_state(slot) or {}).get("unit") for slot in slots]
+    holders = [owner["unit"] for owner in ports.values() if owner]
+    return list(dict.fromkeys(name for name in (*asked, *filling, *holders) if name))
+
+
+def _readable_state(slot: str) -> Optional[Dict[str, Any]]:
+    try:
+        return slot_state(slot)
+    except ValueError:
+        return None
+
+
+def slot_state(slot: str) -> Optional[Dict[str, Any]]:
+    """``slots/<slot>.json``; None where the slot was never filled by fleetctl."""
+    text = _text(STATE / "slots" / f"{slot}.json")
+    state: Optional[Dict[str, Any]] = None if text is None else json.loads(text)
+    return state
+
+
+def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
+    """systemd's properties of each unit, numbers as such, and its file's ``text`` or None."""
+    found: Dict[str, Dict[str, Any]] = {}
+    for name, properties in systemd.show(names).items():
+        unit: Dict[str, Any] = dict(properties)
+        for key in ("MainPID", "NRestarts", "ExecMainStatus", "ExecMainCode"):
+            if unit.get(key, "").isdigit():
+                unit[key] = int(unit[key])
+        path = unit.get("FragmentPath")
+        unit["text"] = _text(path, strip=False) if path else None
+        found[name] = unit
+    return found
+
+
+def slot_health(port: int, metrics: Dict[str, str]) -> Dict[str, Any]:
+    """What the service on a port says of itself, each of up to three questions within a second.
+
+    ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
+    """
+    status, body = net.http("GET", port, "/health", timeout=HEALTH_S)
+    if status is None:
+        return no_health(body.decode(errors="replace"))
+    found = no_health(None if status == 200 else body.decode(errors="replace")[:500] or None)
+    found["status"] = status
+    answered, body = net.http("GET", port, "/v1/models", timeout=HEALTH_S)
+    if answered == 200:
+        try:
+            found["models"] = [str(model["id"]) for model in json.loads(body)["data"]]
+        except (ValueError, KeyError, TypeError):
+            found["error"] = f"/v1/models answered {body[:200].decode(errors='replace')}"
+    if metrics:
+        answered, body = net.http("GET", port, "/metrics", timeout=HEALTH_S)
+        if answered == 200:
+            text = body.decode(errors="replace")
+            found.update(
+                {key: metric_sum(text, metrics[key]) for key in ("running", "queued") if key in metrics}
+            )
+    return found
+
+
+def no_health(error: Optional[str]) -> Dict[str, Any]:
+    """The health of a slot that gave no answer."""
+    return {"status": None, "models": [], "running": None, "queued": None, "error": error}
+
+
+def metric_sum(text: str, name: str) -> Optional[float]:
+    """The sum of a Prometheus metric over its labels; None where it is not there."""
+    rests = [line[len(name) :] for line in text.splitlines() if line.startswith(name)]
+    values = [float(rest.rpartition("}")[2].split()[0]) for rest in rests if rest[:1] in ("{", " ")]
+    return sum(values) if values else None
+
+
+def locked_by(slot: str) -> Optional[Dict[str, Any]]:
+    """``{"pid", …}`` and what its file says of the lock's holder; looking (at /proc/locks) takes nothing."""
+    path = LOCKS / f"{slot}.lock"
+    try:
+        status = path.stat()
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and device in fields:
+                return {**_holder(_text(path)), "pid": int(fields[4])}
+    except OSError:
+        return None
+    return None
+
+
+def _holder(text: Optional[str]) -> Dict[str, Any]:
+    try:
+        said = json.loads(text or "{}")
+    except ValueError:
+        said = {}
+    return said if isinstance(said, dict) else {}
+
+
+def path_facts(path: str) -> Dict[str, Any]:
+    """``{"exists", "kind": "file|folder|other" or None, "bytes"}``; of a folder: its files, not deeper."""
+    place = Path(path)
+    if place.is_dir():
+        with os.scandir(place) as entries:
+            size = sum(entry.stat().st_size for entry in entries if entry.is_file())
+        return {"exists": True, "kind": "folder", "bytes": size}
+    if not place.exists():
+        return {"exists": False, "kind": None, "bytes": 0}
+    return {"exists": True, "kind": "file" if place.is_file() else "other", "bytes": place.stat().st_size}
+
+
+def _python() -> Dict[str, str]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return {
+        "path": sys.executable,
+        "version": version,
+        "tag": f"cp{sys.version_info[0]}{sys.version_info[1]}",
+    }
+
+
+def _os() -> Dict[str, Optional[str]]:
+    """``{"id", "version", "name"}`` of os-release."""
+    pairs = (line.partition("=") for line in (_text("/etc/os-release") or "").splitlines())
+    said = {key: value.strip().strip("\"'") for key, _, value in pairs}
+    return {"id": said.get("ID"), "version": said.get("VERSION_ID"), "name": said.get("PRETTY_NAME")}
+
+
+def _glibc() -> Optional[str]:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2] or None
+    except (ValueError, OSError):
+        return None
+
+
+def _disk(path: Path) -> Dict[str, Any]:
+    """Free bytes where ``path`` is or will be."""
+    place = next(parent for parent in (path, *path.parents) if parent.exists())
+    status = os.statvfs(place)
+    return {"path": str(path), "free_bytes": status.f_bavail * status.f_frsize}
+
+
+def _text(path: Any, strip: bool = True) -> Optional[str]:
+    try:
+        text = Path(path).read_text(errors="replace")
+    except FileNotFoundError:
+        return None
+    return text.strip() if strip else text

@@ -1,0 +1,69 @@
+"""A unit's journal, line by line, through ``journalctl``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from datetime import datetime, timezone
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+from fleetctl.agent import systemd
+from fleetctl.agent.errors import AgentError
+
+
+def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, int]:
+    """Stream ``{"line", "time", "priority"}`` of ``unit``, oldest first; the result is ``{"lines": count}``.
+
+    ``lines`` (default 100) of what is there, from ``since`` (journalctl's words for a time) on, and with
+    ``follow`` all that comes, without end. :class:`AgentError` for a unit neither there nor in the journal.
+    """
+    unit = args["unit"]
+    command = ["journalctl", "--no-pager", "-q", "-o", "json", f"--unit={unit}"]
+    command += [f"--lines={args.get('lines', 100)}"]
+    command += [f"--since={args['since']}"] if args.get("since") else []
+    command += ["--follow"] if args.get("follow") else []
+    count = 0
+    for line in _entries(command):
+        emit(line)
+        count += 1
+    if not count and not args.get("since") and systemd.show([unit])[unit].get("LoadState") == "not-found":
+        raise AgentError(
+            f"there is no unit {unit}, and its journal has no line",
+            where=unit,
+            fix="`fleetctl status` lists the slots' units",
+        )
+    return {"lines": count}
+
+
+def _entries(command: List[str]) -> Iterator[Dict[str, Any]]:
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    except FileNotFoundError:
+        raise AgentError("journalctl is not on this host", fix="install systemd") from None
+    assert process.stdout and process.stderr
+    for text in process.stdout:
+        line = entry(text)
+        if line:
+            yield line
+    said = process.stderr.read().decode(errors="replace").strip().splitlines()
+    if process.wait():
+        raise AgentError("journalctl failed", where=" ".join(command), evidence=said)
+
+
+def entry(text: bytes) -> Optional[Dict[str, Any]]:
+    """One line of ``journalctl -o json`` as ``{"line", "time", "priority"}``; None for no entry."""
+    try:
+        found = json.loads(text)
+        moment = datetime.fromtimestamp(int(found["__REALTIME_TIMESTAMP"]) / 1e6, timezone.utc)
+    except (ValueError, KeyError, TypeError):
+        return None
+    message = found.get("MESSAGE")
+    if isinstance(message, list):
+        message = bytes(message).decode(errors="replace")
+    return {
+        "line": message or "",
+        "time": moment.isoformat(timespec="milliseconds"),
+        "priority": int(found.get("PRIORITY", 6)),
+    }

@@ -1,0 +1,133 @@
+"""Who listens on a port of this host, and a bounded HTTP request to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from http import client
+from pathlib import Path
+from typing import Any, Dict, Iterable, Optional, Tuple
+
+from fleetctl.agent import systemd
+
+LISTEN = "0A"
+ANSWER_BYTES = 1 << 20
+
+
+def port_owner(port: int) -> Optional[Dict[str, Any]]:
+    """The process that listens on a TCP port: pid, command and systemd service; None when nothing does.
+
+    ``pid`` is None where a listener is there and its process cannot be seen (in another namespace).
+    """
+    inodes = _listeners(port)
+    if not inodes:
+        return None
+    pid = _holder(inodes)
+    if pid is None:
+        return {"pid": None, "command": "(a process that cannot be seen)", "unit": None}
+    return {"pid": pid, "command": command(pid), "unit": systemd.unit_of(pid)}
+
+
+def command(pid: int) -> str:
+    """A process's command line; its name in brackets where it has none."""
+    try:
+        words = (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        )
+        return words or "[" + Path(f"/proc/{pid}/comm").read_text().strip() + "]"
+    except OSError:
+        return "(gone)"
+
+
+def address(port: int) -> str:
+    """The address to reach a port's listener by; loopback where it listens on all, or nothing does."""
+    found = sorted(_listeners(port).values())
+    for usual in ("127.0.0.1", "::1"):
+        if usual in found:
+            return usual
+    return found[0] if found else "127.0.0.1"
+
+
+def _listeners(port: int) -> Dict[str, str]:
+    """The inodes of sockets that listen on the port, IPv4 and IPv6, each with the address to reach it by."""
+    wanted = f"{port:04X}"
+    found = {}
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            local, _, number = fields[1].partition(":")
+            if fields[3] == LISTEN and number == wanted:
+                found[fields[9]] = _address(local)
+    return found
+
+
+def _address(digits: str) -> str:
+    """An address of /proc/net/tcp (32-bit words in the machine's order), with loopback for "any"."""
+    words = [bytes.fromhex(digits[at : at + 8]) for at in range(0, len(digits), 8)]
+    packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
+    if len(packed) == 16:
+        return socket.inet_ntop(socket.AF_INET6, packed if any(packed) else packed[:15] + b"\x01")
+    return socket.inet_ntop(socket.AF_INET, packed if any(packed) else b"\x7f\x00\x00\x01")
+
+
+def _holder(inodes: Iterable[str]) -> Optional[int]:
+    targets = {f"socket:[{inode}]" for inode in inodes}
+    for entry in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+        try:
+            with os.scandir(f"/proc/{entry}/fd") as handles:
+                for handle in handles:
+                    if os.readlink(handle.path) in targets:  # noqa: PTH115
+                        return entry
+        except OSError:
+            continue
+    return None
+
+
+def http(
+    method: str, port: int, path: str, body: Any = None, timeout: float = 5.0
+) -> Tuple[Optional[int], bytes]:
+    """One request to this host's port: status and body, at most 1 MiB.
+
+    ``(None, reason)`` where no answer came. ``timeout`` bounds the whole, a body that trickles included.
+    """
+    deadline = time.monotonic() + timeout
+    connection = client.HTTPConnection(address(port), port, timeout=timeout)
+    try:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "application/json", "Connection": "close"}
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        connection.request(method, path, data, headers)
+        held = connection.sock
+        answer = connection.getresponse()
+        return answer.status, _read(answer, held, deadline)
+    except socket.timeout:
+        return None, f"no answer within {timeout:g} s".encode()
+    except (OSError, client.HTTPException, ValueError) as error:
+        return None, (str(error) or type(error).__name__).encode()
+    finally:
+        connection.close()
+
+
+def _read(answer: client.HTTPResponse, held: Optional[socket.socket], deadline: float) -> bytes:
+    parts = []
+    left = ANSWER_BYTES
+    while left > 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise socket.timeout()
+        if held is not None and held.fileno() >= 0:
+            held.settimeout(remaining)
+        part = answer.read1(min(left, 65536))
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,54 @@
+"""How a rollout ended: the result's body, and the undo that a failure ends with."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Sequence, Set
+
+from fleetctl.agent.signatures import Signature
+from fleetctl.agent.steps import Work
+from fleetctl.agent.undo import undo
+
+Json = Dict[str, Any]
+
+DONE = 0
+ROLLED_BACK = 6
+NOT_RESTORED = 7
+CHANGING = {"stop", "install", "start", "commit"}
+
+
+def conclude(work: Work, begun: Set[str], failed: Json) -> Json:
+    """Undo, and write the result that says what came of it."""
+    undone = undo(work, begun)
+    if not undone.problems:
+        return work.record.result({**failed, "left": undone.left})
+    unit = work.old["unit"] if work.old else work.new["unit"]
+    fix = (
+        f"a person is needed: `systemctl status {unit}` and `journalctl -u {unit}` say why; "
+        f"the units as they were are in {work.record.folder / 'before'}"
+    )
+    reason = f"{failed['reason']}; and not restored: {undone.problems[0]}"
+    evidence = [*failed["evidence"], *undone.evidence]
+    whole = {**failed, "reason": reason, "fix": fix, "evidence": evidence, "left": undone.left}
+    return work.record.result({**whole, "outcome": "not-restored", "exit": NOT_RESTORED})
+
+
+def outcome(
+    name: str,
+    code: int,
+    reason: str,
+    fix: str = "",
+    evidence: Sequence[str] = (),
+    signature: Optional[Signature] = None,
+    left: str = "",
+) -> Json:
+    """A result's body; the record adds the failed step and the seconds."""
+    body: Json = {"outcome": name, "exit": code, "reason": reason, "fix": fix, "evidence": list(evidence)}
+    body["left"] = left
+    if signature:
+        body["signature"] = shown(signature)
+    return body
+
+
+def shown(signature: Optional[Signature]) -> Optional[Json]:
+    """A signature as results carry it."""
+    return {key: signature.get(key) for key in ("id", "reason", "fix", "line")} if signature else None

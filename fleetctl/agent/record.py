@@ -1,0 +1,195 @@
+"""A rollout's folder: its plan, its events before and after each step, the units as they were, its result."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Set
+
+from fleetctl.agent import files
+from fleetctl.agent.errors import AgentError
+
+HOME = Path("/var/lib/fleetctl")
+ROLLOUTS = HOME / "rollouts"
+SLOTS = HOME / "slots"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+RESERVE_BYTES = 256 * 1024
+ABORT = "abort"
+
+
+def checked_name(name: Any, what: str) -> str:
+    """``name`` as a path's component; :class:`AgentError` for anything else."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise AgentError(f"{name!r} is no {what}", fix="letters, digits, '.', '_' and '-'")
+    return name
+
+
+def folder_of(rollout: Any) -> Path:
+    """Where a rollout of that id keeps its record."""
+    return ROLLOUTS / checked_name(rollout, "rollout id")
+
+
+def slot_path(slot: Any) -> Path:
+    """Where the host remembers what fills a slot."""
+    return SLOTS / f"{checked_name(slot, 'slot name')}.json"
+
+
+class Record:
+    """The one writer of a rollout's events and result; a second one, after a crash, goes on at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        plan = files.read_json(folder / "plan.json")
+        if not isinstance(plan, dict):
+            raise AgentError(f"no plan in {folder}", where=str(folder))
+        self.plan: Dict[str, Any] = plan
+        self.past = list(read_events(folder))
+        self._seq = max((event["seq"] for event in self.past), default=0)
+        self._step = ""
+        self._since = 0.0
+        self.seconds: Dict[str, float] = {}
+        self.failed_step: Optional[str] = None
+        self._events = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        _end_torn_line(self._events, folder / "events.jsonl")
+        self._reserve = folder / "reserve"
+        if not self._reserve.exists():
+            self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+
+    def begin(self, step: str, text: str, data: Any = None, durable: bool = True) -> None:
+        """A step is about to happen; where this cannot be written it raises, and the step must not happen.
+
+        A step still open was passed.
+        """
+        self._step, self._since = step, time.monotonic()
+        self._write(self._event(step, "begin", text, data=data), durable=durable)
+
+    def wait(self, text: str, left_s: float, data: Any = None) -> None:
+        """What the step waits for, what was last answered, and how long it still may."""
+        with contextlib.suppress(OSError):
+            self._write(self._event(self._step, "wait", text, max(left_s, 0.0), data), durable=False)
+
+    def ok(self, text: str, data: Any = None) -> None:
+        """The step is done."""
+        self._end()
+        self._lasting(self._event(self._step, "ok", text, data=data))
+
+    def fail(self, text: str, data: Any = None) -> None:
+        """The step failed."""
+        self._end()
+        if self.failed_step is None and not self._step.startswith("restore-"):
+            self.failed_step = self._step
+        self._lasting(self._event(self._step, "fail", text, data=data))
+
+    def info(self, text: str, data: Any = None) -> None:
+        """Something worth knowing."""
+        with contextlib.suppress(OSError):
+            self._write(self._event(self._step, "info", text, data=data), durable=False)
+
+    @property
+    def step(self) -> str:
+        """The step that was begun last."""
+        return self._step
+
+    def result(self, result: Dict[str, Any]) -> Dict[str, Any]:
+        """Write the result, last of all; from here on the rollout is over."""
+        whole = {"failed_step": self.failed_step, "seconds": self.seconds, **result}
+        path = self.folder / "result.json"
+        try:
+            files.write_json(path, whole)
+        except OSError:
+            self._make_room()
+            files.write_json(path, whole)
+        self._make_room()
+        return whole
+
+    def _end(self) -> None:
+        spent = time.monotonic() - self._since
+        self.seconds[self._step] = round(self.seconds.get(self._step, 0.0) + spent, 3)
+
+    def _event(
+        self, step: str, state: str, text: str, left_s: Optional[float] = None, data: Any = None
+    ) -> Dict[str, Any]:
+        self._seq += 1
+        event: Dict[str, Any] = {"seq": self._seq, "time": round(time.time(), 4)}
+        event.update(step=step, state=state, text=text)
+        if left_s is not None:
+            event["left_s"] = round(left_s, 1)
+        if data is not None:
+            event["data"] = data
+        return event
+
+    def _lasting(self, event: Dict[str, Any]) -> None:
+        """Write what has already happened: a full disk takes the reserve, and must not stop an undo."""
+        try:
+            self._write(event)
+        except OSError as error:
+            self._make_room()
+            try:
+                self._write(event)
+            except OSError:
+                print(f"fleetctl: event not recorded ({error}): {event}", file=sys.stderr)
+
+    def _make_room(self) -> None:
+        with contextlib.suppress(OSError):
+            self._reserve.unlink()
+
+    def _write(self, event: Dict[str, Any], durable: bool = True) -> None:
+        data = json.dumps(event, separators=(",", ":"), default=str).encode() + b"\n"
+        written = os.write(self._events, data)
+        if written != len(data):
+            raise OSError(f"{written} of {len(data)} bytes written")
+        if durable:
+            os.fsync(self._events)
+
+
+def _end_torn_line(handle: int, path: Path) -> None:
+    data = path.read_bytes()
+    if data and not data.endswith(b"\n"):
+        os.write(handle, b"\n")
+
+
+def read_events(folder: Path) -> Iterator[Dict[str, Any]]:
+    """The events of a rollout as recorded; a line that a crash tore is left out."""
+    try:
+        lines = (folder / "events.jsonl").read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and "seq" in event:
+                yield event
+
+
+def begun(events: List[Dict[str, Any]]) -> Set[str]:
+    """The steps that the record shows as begun: all that an undo may touch."""
+    return {event["step"] for event in events if event["state"] == "begin"}
+
+
+def seconds_of(events: List[Dict[str, Any]]) -> Dict[str, float]:
+    """How long each recorded step took; one that never ended counts up to the last event."""
+    started: Dict[str, float] = {}
+    seconds: Dict[str, float] = {}
+    for event in events:
+        if event["state"] == "begin":
+            started[event["step"]] = event["time"]
+        elif event["step"] in started:
+            seconds[event["step"]] = round(event["time"] - started[event["step"]], 3)
+    return seconds
+
+
+def unfinished(slot: str, but: str = "") -> List[Path]:
+    """Folders of the slot's rollouts that began and have no result, oldest first."""
+    found = []
+    for folder in sorted(ROLLOUTS.glob("*")) if ROLLOUTS.is_dir() else []:
+        if folder.name == but or (folder / "result.json").exists():
+            continue
+        plan = files.read_json(folder / "plan.json")
+        if isinstance(plan, dict) and plan.get("slot") == slot:
+            found.append(folder)
+    return found

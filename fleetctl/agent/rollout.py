@@ -1,0 +1,150 @@
+"""A rollout from its lock to its result, in a process of its own that owes nothing to the controller."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Set, Union
+
+from fleetctl.agent import before, lock, probes, record, recover, steps, watch
+from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
+from fleetctl.agent.ladder import Failed
+from fleetctl.agent.outcome import CHANGING, DONE, ROLLED_BACK, conclude, outcome, shown
+from fleetctl.agent.preflight import Preflight
+from fleetctl.agent.record import Record
+from fleetctl.agent.signatures import Signature
+from fleetctl.agent.steps import Work
+from fleetctl.agent.watch import Aborted, Asked, Interrupt
+
+Json = Dict[str, Any]
+
+LOCK_PATIENCE_S = 10.0
+
+
+def main(folder: str) -> int:
+    """Carry out the plan in ``folder``; the exit code is the result's."""
+    path = Path(folder)
+    interrupt = Interrupt()
+    interrupt.listen()
+    kept = Record(path)
+    if kept.past:
+        return recover.main(folder)
+    if (path / record.ABORT).exists():
+        interrupt.requested = True
+    return int(Rollout(kept, interrupt).run()["exit"])
+
+
+class Rollout:
+    """The slot's state machine, and the only writer of its state while it runs."""
+
+    def __init__(self, kept: Record, interrupt: Interrupt) -> None:
+        self._record = kept
+        self._interrupt = interrupt
+        self._plan: Json = kept.plan
+        self._work: Optional[Work] = None
+
+    def run(self) -> Json:
+        """Go forward; on whatever goes wrong, back. Writes the result and returns it."""
+        slot = self._plan["slot"]
+        self._record.begin("lock", f"slot {slot}")
+        try:
+            held = lock.acquire(slot, self._plan, LOCK_PATIENCE_S)
+        except AgentError as error:
+            self._record.fail(error.what)
+            return self._record.result(outcome("refused", LOCKED, error.what, error.fix))
+        self._record.ok(f"slot {slot} is locked", {"descriptor": held})
+        try:
+            return self._forward()
+        except Aborted:
+            return self._back("aborted on request", outcome_="aborted")
+        except Failed as failed:
+            return self._back(failed.reason, failed.fix, failed.evidence, failed.signature)
+        except AgentError as error:
+            return self._back(error.what, error.fix, error.evidence)
+        except OSError as error:
+            return self._back(str(error), "see to the disk and the permissions, then deploy again")
+        except Exception as bug:
+            fix = "a bug in fleetctl: report it with the lines below"
+            return self._back(f"{type(bug).__name__}: {bug}", fix, traceback.format_exc().splitlines())
+
+    def _forward(self) -> Json:
+        for folder in record.unfinished(self._plan["slot"], but=self._record.folder.name):
+            self._record.info(f"rollout {folder.name} was left unfinished: settled first")
+            recover.settle(Record(folder), "found unfinished by the next rollout")
+        work = self._preflight()
+        if isinstance(work, dict):
+            return work
+        self._work = work
+        if work.old is not None:
+            steps.drain(work)
+            self._interrupt.check()
+            steps.stop(work, "stop", work.old["unit"])
+        steps.free(work, "free")
+        steps.install(work)
+        self._interrupt.check()
+        steps.start(work, work.new, "", probes.RUNGS)
+        self._interrupt.disarm()
+        steps.commit(work)
+        return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
+
+    def _preflight(self) -> Union[Work, Json]:
+        """Look before anything is touched, and keep what is there; a result where it must not go on."""
+        self._record.begin("preflight", "unit, environment, models, port, GPUs, disk")
+        old = self._plan.get("old")
+        port, limit = int(self._plan["port"]), float(self._plan["deadlines"]["generate"])
+        asked = Asked(lambda: probes.passing(old, port, limit) if old else [], self._interrupt)
+        found = Preflight(self._plan)
+        if found.errors:
+            first = found.errors[0]
+            self._record.fail(first["what"], {"findings": found.findings})
+            refused = outcome("refused", PREFLIGHT, first["what"], first["fix"], first["evidence"])
+            return self._record.result({**refused, "findings": found.findings})
+        self._record.ok("nothing stands in the way", {"findings": found.findings})
+        self._record.begin("record", "what is there now")
+        there = before.take(self._plan, found.gpus, found.units)
+        while not asked.done:
+            self._interrupt.sleep(0.5)
+        there["rungs"] = asked.answer or []
+        before.save(self._record.folder, there)
+        self._record.ok(_words(old, there), {"rungs": there["rungs"], "baseline_mib": there["baseline_mib"]})
+        self._interrupt.check()
+        return Work(self._record, self._interrupt, there)
+
+    def _back(
+        self,
+        reason: str,
+        fix: str = "",
+        evidence: Sequence[str] = (),
+        signature: Optional[Signature] = None,
+        outcome_: str = "rolled-back",
+    ) -> Json:
+        """Evidence first, then everything back."""
+        self._interrupt.disarm()
+        begun = record.begun(list(record.read_events(self._record.folder)))
+        seen = list(evidence) or self._last_words(begun)
+        failed = self._record.step
+        self._record.fail(reason, {"evidence": seen, "signature": shown(signature)})
+        self._record.failed_step = failed
+        if self._work is None or not begun & CHANGING:
+            code = ROLLED_BACK if outcome_ == "aborted" else PREFLIGHT
+            name = outcome_ if outcome_ == "aborted" else "refused"
+            left = "nothing was changed"
+            return self._record.result(outcome(name, code, reason, fix, seen, signature, left))
+        return conclude(self._work, begun, outcome(outcome_, ROLLED_BACK, reason, fix, seen, signature))
+
+    def _last_words(self, begun: Set[str]) -> List[str]:
+        unit = self._plan["new"]["unit"] if "start" in begun else (self._plan.get("old") or {}).get("unit")
+        if unit is None:
+            return []
+        try:
+            return [f"journal: {line[:400]}" for line in watch.tail(unit)]
+        except AgentError:
+            return []
+
+
+def _words(old: Optional[Json], there: Json) -> str:
+    if old is None:
+        return "the slot is empty"
+    if not there["units"][old["unit"]]["active"]:
+        return f"{old['unit']} does not run"
+    return f"{old['unit']} passes: {', '.join(there['rungs']) or 'nothing'}"

@@ -1,0 +1,214 @@
+"""A folder that appears under its name whole or not at all, and what a disk that refuses says.
+
+The folder is made as ``<name>.building`` and renamed at the end. The lock is an flock on the ``.building``
+folder itself: it ends with the last process that holds it (children inherit it), and leaves no file behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Optional
+
+from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
+
+SUFFIX = ".building"
+REFUSALS = {
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "disk quota exceeded",
+    errno.EROFS: "read-only file system",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "not permitted",
+}
+
+
+class Staging:
+    """The locked, empty folder in which ``final`` is made; :meth:`commit` gives it its name."""
+
+    def __init__(self, final: Path, fd: int) -> None:
+        self.final = final
+        self.path = building(final)
+        self.fd = fd
+
+    def commit(self) -> None:
+        """Write everything through to the disk, then rename."""
+        sync(self.path)
+        self.path.rename(self.final)
+        sync_folder(self.final.parent)
+
+
+def building(final: Path) -> Path:
+    """The name under which ``final`` is made."""
+    return final.with_name(final.name + SUFFIX)
+
+
+@contextlib.contextmanager
+def staged(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Iterator[Optional[Staging]]:
+    """Lock and empty ``<final>.building``; it is removed at the end unless it was committed.
+
+    Yields None when ``final`` is there, or appeared while another process held the lock. ``waiting`` is
+    called each second with the seconds left. Raises :class:`AgentError` (exit 4) when it is still held after
+    ``wait_s``.
+    """
+    fd = _lock(final, wait_s, waiting)
+    if fd is None:
+        yield None
+        return
+    staging = Staging(final, fd)
+    try:
+        _empty(staging.path)
+        yield staging
+    finally:
+        shutil.rmtree(staging.path, ignore_errors=True)
+        os.close(fd)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Remove each ``*.building`` folder that no process holds; how many there were."""
+    removed = 0
+    for path in folder.glob("*" + SUFFIX):
+        fd = _open(path)
+        if fd is None:
+            continue
+        if _try_lock(fd) and _same(fd, path):
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+        os.close(fd)
+    return removed
+
+
+def _lock(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Optional[int]:
+    path, deadline, told = building(final), time.monotonic() + wait_s, 0.0
+    while not final.exists():
+        path.mkdir(parents=True, exist_ok=True)
+        fd = _open(path)
+        if fd is None:
+            continue
+        while not _try_lock(fd):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                os.close(fd)
+                raise AgentError(
+                    f"another process is making {final.name} and has not finished within {wait_s:g} s",
+                    where=str(path),
+                    fix=f"wait for it, or see who it is: fuser -v {path}",
+                    exit=LOCKED,
+                )
+            if time.monotonic() - told >= 1:
+                told = time.monotonic()
+                waiting(left)
+            time.sleep(0.05)
+        if _same(fd, path) and not final.exists():
+            return fd
+        os.close(fd)
+    return None
+
+
+def _open(path: Path) -> Optional[int]:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return None
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(fd: int, path: Path) -> bool:
+    """Whether ``path`` still names the folder that was locked (its holder may have renamed or removed it)."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _empty(path: Path) -> None:
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def sync(path: Path) -> None:
+    """Write the file system of ``path`` through to the disk."""
+    subprocess.run(["sync", "-f", str(path)], check=False)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in ``path`` last through a power cut."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_json(path: Path, value: Dict[str, Any]) -> None:
+    """Write ``value`` to ``path`` so that a reader sees the old content or the new, and it lasts."""
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def read_json(path: Path) -> Optional[Dict[str, Any]]:
+    """The JSON object in ``path``; None where there is no such file or it holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that can be written on the file system of ``path``, or of its nearest parent that exists."""
+    state = os.statvfs(_existing(path))
+    return state.f_bavail * state.f_frsize
+
+
+def _existing(path: Path) -> Path:
+    """``path`` or its nearest parent that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, needed: int) -> Iterator[None]:
+    """Turn an OSError by which the disk refuses into an :class:`AgentError` (exit 5) with the figures."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        raise refused(path, needed, REFUSALS[error.errno], str(error)) from error
+
+
+def refused(path: Path, needed: int, reason: str, evidence: str) -> AgentError:
+    """The error for a disk that is full or not writable: path, needed and free bytes."""
+    free = free_bytes(path)
+    full = reason in (REFUSALS[errno.ENOSPC], REFUSALS[errno.EDQUOT])
+    inodes = f", {os.statvfs(_existing(path)).f_favail:,} inodes free" if full and free >= needed else ""
+    return AgentError(
+        f"cannot write {path}: {reason} ({needed:,} bytes needed, {free:,} free{inodes})",
+        where=str(path),
+        fix="free some space there (old environments, models, logs)"
+        if full
+        else "make the folder writable for root",
+        evidence=evidence.splitlines()[-10:],
+        exit=PREFLIGHT,
+    )

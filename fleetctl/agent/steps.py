@@ -1,0 +1,236 @@
+"""The steps of a rollout that change the host, each bounded, each writing what it does before and after."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from fleetctl.agent import files, gpus, net, probes, record, systemd, watch
+from fleetctl.agent.ladder import Failed, Ladder
+from fleetctl.agent.record import Record
+from fleetctl.agent.signatures import Signatures
+from fleetctl.agent.watch import Interrupt, Watch
+
+Json = Dict[str, Any]
+
+TOLERANCE_MIB = 512
+KILL_S = 5.0
+FIRST_PAUSE_S = 0.01
+LONGEST_PAUSE_S = 0.25
+WAIT_EVERY_S = 1.0
+KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest", "model_id", "model_paths"]
+KEPT += ["metrics", "probe", "adopted"]
+
+
+@dataclass
+class Work:
+    """A rollout in hand: its record, the wish to abort, and what was there before."""
+
+    record: Record
+    interrupt: Interrupt
+    before: Json
+
+    def __post_init__(self) -> None:
+        self.plan: Json = self.record.plan
+        self.new: Json = self.plan["new"]
+        self.old: Optional[Json] = self.plan.get("old")
+        self.table = Signatures(self.plan.get("signatures") or [])
+        self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
+
+    def limit(self, name: str) -> float:
+        """A deadline of the plan, in seconds."""
+        return float(self.plan["deadlines"][name])
+
+    def until(self, limit_s: float, look: Callable[[], Optional[str]]) -> Optional[str]:
+        """Ask ``look`` what is still waited for until it says None; the last answer where the time is up."""
+        end = time.monotonic() + limit_s
+        said = time.monotonic()
+        pause = FIRST_PAUSE_S
+        while True:
+            waiting = look()
+            left = end - time.monotonic()
+            if waiting is None or left <= 0:
+                return waiting
+            if time.monotonic() - said >= WAIT_EVERY_S:
+                said = time.monotonic()
+                self.record.wait(waiting, left)
+            self.interrupt.sleep(min(pause, left))
+            pause = min(pause * 1.4, LONGEST_PAUSE_S)
+
+
+def drain(work: Work) -> None:
+    """Let requests in flight finish, where the leaving service counts them; bounded, and then go on."""
+    assert work.old is not None
+    names = [name for name in (work.old.get("metrics") or {}).values() if name]
+    work.record.begin("drain", f"requests in flight at {work.old['unit']}")
+    if not names or not work.old_was_active:
+        work.record.ok("nothing to wait for" if work.old_was_active else "was not running")
+        return
+
+    def look() -> Optional[str]:
+        status, body = net.http("GET", int(work.plan["port"]), "/metrics", timeout=2.0)
+        flying = sum_of(body.decode(errors="replace"), names) if status == 200 else 0
+        return f"{flying:g} requests in flight" if flying else None
+
+    left = work.until(work.limit("drain"), look)
+    over = f"{left} after {work.limit('drain'):g} s: going on"
+    work.record.ok("no request in flight" if left is None else over)
+
+
+def sum_of(text: str, names: List[str]) -> float:
+    """The sum of the named series in a Prometheus text, whatever their labels."""
+    total = 0.0
+    for line in text.splitlines():
+        name = line.split("{", 1)[0].split(" ", 1)[0]
+        if name in names:
+            try:
+                total += float(line.rsplit("}", 1)[-1].split()[0 if "}" in line else 1])
+            except (ValueError, IndexError):
+                continue
+    return total
+
+
+def stop(work: Work, step: str, unit: str) -> None:
+    """Stop a unit until its control group is empty: systemd's way, then SIGKILL to all of it."""
+    properties = systemd.show([unit])[unit]
+    group = properties.get("ControlGroup") or work.before["units"].get(unit, {}).get("control_group", "")
+    work.record.begin(step, f"stop {unit}")
+    if not probes.running(properties) and properties.get("ActiveState") != "deactivating":
+        if not systemd.cgroup_pids(group):
+            work.record.ok("was not running")
+            return
+    else:
+        systemd.stop(unit)
+
+    def look() -> Optional[str]:
+        pids = systemd.cgroup_pids(group)
+        if pids:
+            return f"{len(pids)} processes of {unit}, the first {pids[0]}: {net.command(pids[0])[:100]}"
+        state = systemd.show([unit])[unit].get("ActiveState")
+        return None if state in ("inactive", "failed") else f"{unit} is {state}"
+
+    limit = work.limit("stop")
+    waiting = work.until(limit, look)
+    if waiting is None:
+        work.record.ok(f"{unit} is stopped")
+        return
+    work.record.info(f"{waiting} after {limit:g} s: SIGKILL to the whole control group")
+    systemd.kill(unit)
+    waiting = work.until(KILL_S, look)
+    if waiting is not None:
+        fix = "a process that survives SIGKILL hangs in the driver: reset the GPU or reboot the host"
+        raise Failed(f"{waiting}, after SIGKILL", _stuck(group), fix=fix)
+    work.record.ok(f"{unit} is stopped, killed after {limit:g} s")
+
+
+def _stuck(group: str) -> List[str]:
+    found = []
+    for pid in systemd.cgroup_pids(group):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (OSError, IndexError):
+            continue
+        found.append(f"process {pid}, state {state}: {net.command(pid)[:200]}")
+    return found
+
+
+def free(work: Work, step: str) -> None:
+    """Wait until what the stopped service held is free: its port, and its GPUs' memory back at the baseline."""
+    port = int(work.plan["port"])
+    work.record.begin(step, f"port {port} and GPU memory", durable=False)
+
+    def look() -> Optional[str]:
+        owner = net.port_owner(port)
+        if owner is not None:
+            return f"port {port} is held by {probes.describe(owner)}"
+        return _gpu_memory(work.plan["gpus"], work.before["baseline_mib"])
+
+    waiting = work.until(work.limit("free"), look)
+    if waiting is not None:
+        fix = "end what holds it; memory that no process owns needs a GPU reset or a reboot"
+        raise Failed(f"not free after {work.limit('free'):g} s: {waiting}", fix=fix)
+    work.record.ok(f"port {port} is free, GPU memory is back at its baseline")
+
+
+def _gpu_memory(wanted: List[int], baseline: Dict[str, int]) -> Optional[str]:
+    if not baseline:
+        return None
+    now = gpus.query()
+    for gpu in now["gpus"]:
+        used, expected = gpu["memory_used_mib"], baseline.get(str(gpu["index"]))
+        if gpu["index"] not in wanted or used is None or expected is None or used <= expected + TOLERANCE_MIB:
+            continue
+        apps = [f"{app['pid']} {app['name']}" for app in now["apps"] if app["gpu"] == gpu["index"]]
+        by = f"process {', '.join(apps)}" if apps else "no process that can be seen"
+        return f"GPU {gpu['index']} still has {used} MiB in use ({expected} expected), held by {by}"
+    return None
+
+
+def install(work: Work) -> None:
+    """Put the unit's file where systemd reads it."""
+    unit, text = work.new["unit"], work.new["unit_text"]
+    work.record.begin("install", f"{systemd.UNITS / unit}")
+    if text is not None:
+        files.write(systemd.UNITS / unit, text)
+    systemd.daemon_reload()
+    work.record.ok(f"{unit} is in place" if text is not None else f"{unit} as it was")
+
+
+def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
+    """Start a unit and climb its rungs, listening from before the start."""
+    unit = target["unit"]
+    work.record.begin(f"{prefix}start", f"start {unit}")
+    systemd.reset_failed(unit)
+    place = watch.cursor()
+    invocation = systemd.show([unit])[unit].get("InvocationID", "")
+    following = Watch(unit, place, work.table, work.interrupt)
+    try:
+        systemd.start(unit)
+        work.record.ok(f"{unit} is starting")
+        Ladder(work.record, work.interrupt, target, following, work.table, invocation, prefix).climb(rungs)
+    finally:
+        following.close()
+
+
+def commit(work: Work) -> None:
+    """Make it last: enabled at boot, the leaving one not, and the slot's state. Safe to do twice."""
+    unit = work.new["unit"]
+    work.record.begin("commit", f"{unit} becomes the slot's service")
+    systemd.enable(unit)
+    if work.old is not None and work.old["unit"] != unit:
+        systemd.disable(work.old["unit"])
+    record.SLOTS.mkdir(mode=0o755, exist_ok=True)
+    files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)
+    work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
+
+
+def state(work: Work) -> Json:
+    """``slots/<slot>.json`` after this rollout."""
+    before = work.before["slot"] if isinstance(work.before["slot"], dict) else {}
+    previous: Optional[Json] = None
+    if work.old is not None:
+        there = work.before["units"][work.old["unit"]]
+        known = before if before.get("unit") == work.old["unit"] else {}
+        previous = {**_head(work.old, there["text"]), **{k: v for k, v in known.items() if k != "previous"}}
+        previous.setdefault("port", work.plan["port"])
+        previous["unit_text"] = there["text"]
+    text = work.new["unit_text"]
+    if text is None:
+        text = work.before["units"][work.new["unit"]]["text"]
+    return {
+        **_head(work.new, text),
+        "port": work.plan["port"],
+        "gpus": work.plan["gpus"],
+        "rollout": work.plan["id"],
+        "operator": work.plan.get("operator"),
+        "since": time.time(),
+        "previous": previous,
+    }
+
+
+def _head(target: Json, text: Optional[str]) -> Json:
+    digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    return {**{key: target.get(key) for key in KEPT}, "unit_sha256": digest}

@@ -1,0 +1,182 @@
+"""systemd through ``systemctl``: what units are like, and the few verbs a rollout needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterable, List, Sequence
+
+from fleetctl.agent.errors import AgentError
+
+UNITS = Path("/etc/systemd/system")
+CGROUPS = Path("/sys/fs/cgroup")
+PROPERTIES = [
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "UnitFileState",
+    "FragmentPath",
+    "DropInPaths",
+    "MainPID",
+    "NRestarts",
+    "ControlGroup",
+    "ExecMainStatus",
+    "ExecMainCode",
+    "ActiveEnterTimestamp",
+    "InactiveEnterTimestamp",
+    "NeedDaemonReload",
+    "InvocationID",
+    "Job",
+    "TimeoutStopUSec",
+    "Description",
+]
+COMMAND_TIMEOUT_S = 60.0
+
+Properties = Dict[str, str]
+
+
+def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subprocess.CompletedProcess[str]":
+    """Run a command in a plain locale and UTC; one that is missing or hangs is an :class:`AgentError`."""
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "cat"}
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout,
+            env=environment,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise AgentError(f"{command[0]} is not on this host", fix=f"install {command[0]}") from error
+    except subprocess.TimeoutExpired as error:
+        raise AgentError(f"no answer from {' '.join(command)} within {timeout:g} s") from error
+
+
+def show(units: Sequence[str]) -> Dict[str, Properties]:
+    """The units' properties, from one ``systemctl``; one that is not there has LoadState ``not-found``."""
+    if not units:
+        return {}
+    done = run(["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *units])
+    blocks = [_properties(block) for block in done.stdout.split("\n\n") if block.strip()]
+    if len(blocks) == len(units):
+        return dict(zip(units, blocks))
+    if len(units) == 1:
+        raise AgentError(
+            f"systemctl cannot show {units[0]}",
+            where=units[0],
+            evidence=done.stderr.splitlines() or ["(no output)"],
+        )
+    return {unit: show([unit])[unit] for unit in units}
+
+
+def _properties(block: str) -> Properties:
+    return {name: value for name, _, value in (line.partition("=") for line in block.splitlines())}
+
+
+def _act(*arguments: str, timeout: float = COMMAND_TIMEOUT_S) -> None:
+    done = run(["systemctl", "--no-ask-password", *arguments], timeout)
+    if done.returncode:
+        raise AgentError(
+            f"systemctl {' '.join(arguments)} failed with status {done.returncode}",
+            where=arguments[-1],
+            evidence=done.stderr.splitlines(),
+        )
+
+
+def daemon_reload() -> None:
+    """Make systemd read the unit files again."""
+    _act("daemon-reload")
+
+
+def start(unit: str) -> None:
+    """Queue the start and return; the probes see what becomes of it."""
+    _act("start", "--no-block", "--", unit)
+
+
+def stop(unit: str) -> None:
+    """Queue the stop and return; systemd's own TimeoutStopSec applies."""
+    _act("stop", "--no-block", "--", unit)
+
+
+def kill(unit: str, signal: str = "KILL") -> None:
+    """Signal every process of the unit's control group; nothing left to signal is no error."""
+    run(["systemctl", "kill", "--kill-who=all", "-s", signal, "--", unit])
+
+
+def enable(unit: str) -> None:
+    """Start it at boot."""
+    _act("enable", "--quiet", "--", unit)
+
+
+def disable(unit: str) -> None:
+    """No longer start it at boot."""
+    _act("disable", "--quiet", "--", unit)
+
+
+def reset_failed(unit: str) -> None:
+    """Forget failures and the start limit's count; for own units only."""
+    run(["systemctl", "reset-failed", "--", unit])
+
+
+def verify(text: str, name: str) -> List[str]:
+    """What ``systemd-analyze verify`` says of a unit; its status is 0 on unknown keys, so any line counts."""
+    with tempfile.TemporaryDirectory(prefix="fleetctl-verify-") as folder:
+        path = Path(folder) / name
+        path.write_text(text)
+        done = run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)])
+        if done.returncode and "recursive-errors" in done.stderr:
+            done = run(["systemd-analyze", "verify", "--man=no", str(path)])
+    lines = [line.replace(folder + "/", "").strip() for line in (done.stdout + done.stderr).splitlines()]
+    found = [line for line in lines if line]
+    if done.returncode and not found:
+        return [f"systemd-analyze verify: status {done.returncode}"]
+    return found
+
+
+def cgroup_pids(control_group: str) -> List[int]:
+    """The processes in a unit's control group and below it; an empty name or a gone group has none."""
+    if not control_group or control_group == "/":
+        return []
+    found: List[int] = []
+    for root in (CGROUPS, CGROUPS / "unified", CGROUPS / "systemd"):
+        top = root / control_group.lstrip("/")
+        for folder in _folders(top):
+            try:
+                found += [int(line) for line in (folder / "cgroup.procs").read_text().split()]
+            except OSError:
+                continue
+        if found:
+            break
+    return found
+
+
+def _folders(top: Path) -> Iterable[Path]:
+    for folder, _, _ in os.walk(top):
+        yield Path(folder)
+
+
+def unit_of(pid: int) -> "str | None":
+    """The system's service unit that a process belongs to; None in a session, a scope or none at all."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "name=systemd"):
+            continue
+        parts = path.split("/")
+        if any(part.startswith("user@") for part in parts):
+            return None
+        for part in parts:
+            if part.endswith(".service"):
+                return part
+    return None

@@ -1,0 +1,94 @@
+"""Back to what was there: only what the record shows as begun is undone; the old service proves itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Callable, List, Set
+
+from fleetctl.agent import before, files, record, steps, systemd
+from fleetctl.agent.errors import AgentError
+from fleetctl.agent.ladder import Failed
+from fleetctl.agent.steps import Work
+
+
+@dataclass
+class Undone:
+    """What the undo came to: ``left`` is what fills the slot now, ``problems`` what could not be put back."""
+
+    left: str = ""
+    problems: List[str] = field(default_factory=list)
+    evidence: List[str] = field(default_factory=list)
+
+
+def undo(work: Work, begun: Set[str]) -> Undone:
+    """Put everything back. Safe to do again after a crash in the middle of it."""
+    undone = Undone()
+    if "start" in begun:
+        _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"]))
+        _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
+    if "install" in begun:
+        _try(undone, work, lambda: _units(work, committing="commit" in begun))
+    if "stop" not in begun or work.old is None or not work.old_was_active:
+        undone.left = _left_without(work, begun)
+        return undone
+    unit = work.old["unit"]
+    rungs = [rung for rung in ("process", "unit") if rung in work.before["rungs"]]
+    rungs += [rung for rung in work.before["rungs"] if rung not in rungs]
+    old = work.old
+    if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
+        proof = ", ".join(rungs) if rungs else "it passed no probe before"
+        undone.left = f"{unit} serves again ({proof})"
+    else:
+        undone.left = f"{unit} was started again and does not pass what it passed before"
+    return undone
+
+
+def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = False) -> bool:
+    """Do one part of the undo; the next ones are tried even where it fails."""
+    try:
+        act()
+        return True
+    except Failed as failed:
+        reason, evidence = failed.reason, failed.evidence
+    except AgentError as error:
+        reason, evidence = error.what, error.evidence
+    except OSError as error:
+        reason, evidence = str(error), []
+    work.record.fail(reason, {"evidence": evidence})
+    if not tolerated:
+        undone.problems.append(reason)
+        undone.evidence += evidence
+    return False
+
+
+def _units(work: Work, committing: bool) -> None:
+    unit = work.new["unit"]
+    work.record.begin("restore-units", "unit files and enablement as they were")
+    if committing:
+        _enablement(work)
+    changed = before.put_back(unit, work.before["units"][unit])
+    if committing:
+        path = record.slot_path(work.plan["slot"])
+        if work.before["slot"] is not None:
+            files.write_json(path, work.before["slot"], 0o644)
+        elif path.exists():
+            path.unlink()
+    systemd.daemon_reload()
+    systemd.reset_failed(unit)
+    work.record.ok("unit files are as they were" if changed else "unit files were as they should be")
+
+
+def _enablement(work: Work) -> None:
+    for unit, there in work.before["units"].items():
+        if there["enabled"] == "enabled":
+            systemd.enable(unit)
+        elif systemd.show([unit])[unit].get("UnitFileState") == "enabled":
+            systemd.disable(unit)
+
+
+def _left_without(work: Work, begun: Set[str]) -> str:
+    if "stop" not in begun and work.old is not None and work.old_was_active:
+        return f"{work.old['unit']} was not touched"
+    if work.old is not None and not work.old_was_active:
+        return f"{work.old['unit']} was not running before and is not now"
+    return f"slot {work.plan['slot']} is as empty as before"

@@ -1,0 +1,235 @@
+"""What happens to a unit, as it happens: its process's end, its words, and the operator's wish to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional
+
+from fleetctl.agent import systemd
+from fleetctl.agent.signatures import Signature, Signatures
+
+KEPT_LINES = 4000
+QUIET_S = 0.06
+SETTLE_S = 0.25
+FIELDS = "MESSAGE,PRIORITY,_PID,SYSLOG_IDENTIFIER"
+
+
+class Aborted(Exception):
+    """The operator, or systemd, asked the rollout to undo itself."""
+
+
+class Interrupt:
+    """A wish to abort that ends every wait at once; ``disarm`` it where a step must not be left half done."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._armed = False
+        self.requested = False
+
+    def listen(self) -> None:
+        """Take SIGTERM, SIGINT, SIGHUP and SIGUSR1 as the wish; main thread only."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(number, self._ask)
+        self._armed = True
+
+    def _ask(self, *_: object) -> None:
+        self.requested = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait in hand; safe from any thread and from a signal's handler."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"!")
+
+    def disarm(self) -> None:
+        """From here on the wish is ignored."""
+        self._armed = False
+
+    def check(self) -> None:
+        """Raise :class:`Aborted` if asked for."""
+        if self._armed and self.requested:
+            raise Aborted
+
+    def fileno(self) -> int:
+        """Readable when woken."""
+        return self._read
+
+    def drain(self) -> None:
+        """Forget past wakes."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._read, 4096):
+                pass
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or less when woken; then :meth:`check`."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._read, selectors.EVENT_READ)
+            if selector.select(max(seconds, 0.0)):
+                self.drain()
+        self.check()
+
+
+def cursor() -> Optional[str]:
+    """Where the journal ends now; None for an empty one."""
+    done = systemd.run(
+        ["journalctl", "-q", "-n", "1", "-o", "json", "--output-fields=_BOOT_ID", "--no-pager"]
+    )
+    try:
+        place = json.loads(done.stdout.splitlines()[-1])["__CURSOR"]
+    except (ValueError, KeyError, IndexError):
+        return None
+    return str(place)
+
+
+def tail(unit: str, lines: int = 20) -> List[str]:
+    """The last lines that the journal has of a unit, systemd's own about it included."""
+    done = systemd.run(["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(lines), "-u", unit])
+    return done.stdout.splitlines()
+
+
+class Watch:
+    """Follows one unit's journal from a cursor and one process by its pidfd, in the caller's own thread."""
+
+    def __init__(self, unit: str, after: Optional[str], table: Signatures, interrupt: Interrupt) -> None:
+        self.lines: Deque[str] = deque(maxlen=KEPT_LINES)
+        self.fatal: Optional[Signature] = None
+        self.ended = False
+        self.poked = False
+        self.last_line_at: Optional[float] = None
+        self._table = table
+        self._interrupt = interrupt
+        self._pidfd: Optional[int] = None
+        self._pid = 0
+        self._rest = b""
+        self._selector = selectors.DefaultSelector()
+        place = [f"--after-cursor={after}"] if after else ["--boot"]
+        self._journal = subprocess.Popen(
+            [
+                "journalctl",
+                "-q",
+                "-f",
+                "--no-tail",
+                "-o",
+                "json",
+                f"--output-fields={FIELDS}",
+                "-u",
+                unit,
+                *place,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._journal.stdout is not None
+        self._pipe = self._journal.stdout.fileno()
+        os.set_blocking(self._pipe, False)
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._selector.register(interrupt.fileno(), selectors.EVENT_READ)
+
+    def close(self) -> None:
+        """End the follower."""
+        self._selector.close()
+        self._forget_process()
+        self._journal.kill()
+        self._journal.wait()
+        if self._journal.stdout is not None:
+            self._journal.stdout.close()
+
+    def process(self, pid: int) -> None:
+        """Watch this process's end from now on."""
+        self._forget_process()
+        self.ended = False
+        self._pid = pid
+        try:
+            self._pidfd = os.pidfd_open(pid)
+            self._selector.register(self._pidfd, selectors.EVENT_READ)
+        except ProcessLookupError:
+            self.ended = True
+        except (OSError, AttributeError):
+            self._pidfd = None
+
+    def _forget_process(self) -> None:
+        if self._pidfd is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self._pidfd)
+            os.close(self._pidfd)
+        self._pidfd = None
+        self._pid = 0
+
+    def poll(self, seconds: float) -> bool:
+        """Wait for the next event, at most so long; True if there was one."""
+        woken = self._selector.select(max(seconds, 0.0))
+        for key, _ in woken:
+            if key.fd == self._pipe:
+                self._read()
+            elif key.fd == self._interrupt.fileno():
+                self._interrupt.drain()
+            else:
+                self.ended = True
+                self._forget_process()
+        if self._pid and self._pidfd is None and not os.path.exists(f"/proc/{self._pid}"):  # noqa: PTH110
+            self.ended = True
+        return bool(woken)
+
+    def settle(self) -> None:
+        """Let the last words of a process arrive: until the journal is quiet for a moment."""
+        end = time.monotonic() + SETTLE_S
+        heard = time.monotonic()
+        while time.monotonic() < min(end, heard + QUIET_S):
+            before = len(self.lines)
+            self.poll(QUIET_S / 3)
+            if len(self.lines) != before:
+                heard = time.monotonic()
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._pipe, 1 << 20)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._selector.unregister(self._pipe)
+            return
+        *complete, self._rest = (self._rest + chunk).split(b"\n")
+        for raw in complete:
+            with contextlib.suppress(ValueError):
+                self._take(json.loads(raw))
+
+    def _take(self, entry: Dict[str, Any]) -> None:
+        message = entry.get("MESSAGE")
+        if isinstance(message, list):
+            message = bytes(message).decode(errors="replace")
+        if not isinstance(message, str):
+            return
+        self.last_line_at = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+        of_systemd = entry.get("_PID") == "1"
+        self.poked = self.poked or of_systemd
+        for line in message.splitlines():
+            self.lines.append(f"systemd: {line}" if of_systemd else line)
+            if self.fatal is None:
+                self.fatal = self._table.fatal(line)
+
+
+class Asked:
+    """A question put in a thread of its own; its answer wakes the one who waits."""
+
+    def __init__(self, question: Callable[[], Any], interrupt: Interrupt) -> None:
+        self.answer: Any = None
+        self.done = False
+        self._question = question
+        self._interrupt = interrupt
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.answer = self._question()
+        finally:
+            self.done = True
+            self._interrupt.wake()

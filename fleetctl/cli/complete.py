@@ -1,0 +1,61 @@
+"""Shell completion from the inventory. A broken inventory completes nothing and says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fleetctl.errors import FleetError
+
+if TYPE_CHECKING:
+    from fleetctl.inventory.models import Host
+
+Candidates = list[tuple[str, str]]
+
+
+def hosts(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Host names."""
+    return _matching(((host.name, host.description) for host in _hosts(ctx)), incomplete)
+
+
+def services(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Services of the host named so far, or of all."""
+    found = (entry for host in _named_hosts(ctx) for entry in host.services.values())
+    return _matching(((entry.name, f"{entry.engine}, mode {entry.mode}") for entry in found), incomplete)
+
+
+def slots(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Slots of the host named so far, or of all."""
+    found = (entry for host in _named_hosts(ctx) for entry in host.slots.values())
+    return _matching(((entry.name, f"port {entry.port}") for entry in found), incomplete)
+
+
+def modes(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Modes that a service of the host named so far has."""
+    found = (entry for host in _named_hosts(ctx) for entry in host.services.values())
+    return _matching(((entry.mode, "") for entry in found), incomplete)
+
+
+def _matching(candidates: Iterable[tuple[str, str]], incomplete: str) -> Candidates:
+    return list({name: (name, about) for name, about in candidates if name.startswith(incomplete)}.values())
+
+
+def _hosts(ctx: typer.Context) -> list[Host]:
+    from fleetctl.inventory.loader import load_fleet
+
+    options = ctx.find_root().params
+    fleet = options.get("fleet")
+    try:
+        return list(load_fleet(Path(fleet) if fleet else None, options.get("inventory")).hosts.values())
+    except (FleetError, OSError):
+        return []
+
+
+def _named_hosts(ctx: typer.Context) -> list[Host]:
+    named = ctx.params.get("hosts") or ctx.params.get("host") or []
+    names = [named] if isinstance(named, str) else named
+    hosts = _hosts(ctx)
+    return [host for host in hosts if host.name in names] or hosts

@@ -1,0 +1,45 @@
+"""``fleetctl deploy``: put a service into its slot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import complete
+
+
+def deploy(
+    hosts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Hosts; may be left out where only one fits.", autocompletion=complete.hosts),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(help="The service to deploy.", autocompletion=complete.services)
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="The service by its mode.", autocompletion=complete.modes)
+    ] = None,
+    slot: Annotated[str | None, typer.Option(help="The slot, where the mode alone is ambiguous.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would change; change nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
+) -> None:
+    """Put a service into its slot: environment, unit, start, probes; or everything back as it was.
+
+    Exit codes: 0 deployed or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
+    7 not restored, 10 --plan found changes.
+    """
+    from functools import partial
+
+    from fleetctl.cli.rollouts import Job, run_jobs
+    from fleetctl.inventory.loader import load_fleet
+    from fleetctl.inventory.select import select_host, select_service
+    from fleetctl.rollout.deploy import deploy_service
+
+    fleet = load_fleet()
+    jobs: dict[str, Job] = {}
+    for name in hosts or [None]:
+        host = select_host(fleet, name)
+        chosen = select_service(host, service=service, mode=mode, slot=slot)
+        jobs[host.host] = partial(deploy_service, fleet, host, chosen, None, plan)
+    run_jobs(jobs, json=json)

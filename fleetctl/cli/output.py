@@ -1,0 +1,108 @@
+"""How commands print: results on stdout, progress and errors on stderr, JSON where asked.
+
+Rich is used on terminals only (it honours NO_COLOR); what is piped is plain lines that nothing wraps.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import re
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.errors import FleetError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+_GAP = "  "
+
+
+class Output:
+    """One command's output; ``json`` is its ``--json``. Events may come from any thread."""
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        self._lock = threading.Lock()
+
+    @cached_property
+    def progress(self) -> Console:
+        """Rich's console on stderr, for what is said while a command works."""
+        return _console(stderr=True)
+
+    def line(self, text: str = "") -> None:
+        """A line of the result."""
+        self._write(clean(text))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Rows under their headings: a Rich table on a terminal, aligned columns where piped."""
+        cells = [[clean(cell) for cell in row] for row in rows]
+        if not sys.stdout.isatty():
+            for text in _aligned([column.upper() for column in columns], cells):
+                self._write(text)
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))
+        _console().print(table)
+
+    def document(self, data: Any) -> None:
+        """The result as one JSON document."""
+        self._write(jsonlib.dumps(data, indent=2, ensure_ascii=False))
+
+    def event(self, event: dict[str, Any]) -> None:
+        """One JSON object on a line of its own, seen at once by who reads the pipe."""
+        self._write(jsonlib.dumps(event, ensure_ascii=False))
+
+    def print_error(self, error: FleetError) -> None:
+        """What went wrong, where, what was seen, and the way on; with ``--json`` one object on stdout."""
+        if self.json:
+            self.event({"error": error.to_dict()})
+            return
+        self._say("error: ", error.what, "bold red")
+        if error.where:
+            self._say("  at ", error.where, "dim")
+        for seen in error.evidence:
+            for line in seen.splitlines():
+                self._say("  | ", line, "dim")
+        if error.fix:
+            self._say("fix: ", error.fix, "bold green")
+
+    def _say(self, lead: str, text: str, style: str) -> None:
+        from rich.text import Text
+
+        self.progress.print(Text.assemble((lead, style), clean(text)), soft_wrap=True)
+
+    def _write(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
+
+
+def clean(text: str) -> str:
+    """``text`` without what could drive a terminal: escape sequences and control characters."""
+    return _CONTROL.sub("", text)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    plain = {} if stream.isatty() else {"force_terminal": False, "color_system": None}
+    return Console(stderr=stderr, highlight=False, soft_wrap=not stream.isatty(), **plain)  # type: ignore[arg-type]
+
+
+def _aligned(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in [heading, *rows]) for column in range(len(heading))]
+    return [
+        _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [heading, *rows]
+    ]

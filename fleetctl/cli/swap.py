@@ -1,0 +1,35 @@
+"""``fleetctl swap``: replace the service in a slot by another one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fleetctl.cli import complete
+
+
+def swap(
+    old: Annotated[str, typer.Argument(help="The service that leaves.", autocompletion=complete.services)],
+    new: Annotated[str, typer.Argument(help="The service that takes its slot.", autocompletion=complete.services)],
+    host: Annotated[
+        str | None, typer.Option(help="The host, where more than one fits.", autocompletion=complete.hosts)
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would change; change nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
+) -> None:
+    """Swap one service for another behind probes that fail fast; the old one comes back if the new one fails.
+
+    Exit codes: 0 swapped or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
+    7 not restored, 10 --plan found changes.
+    """
+    from functools import partial
+
+    from fleetctl.cli.rollouts import run_jobs
+    from fleetctl.inventory.loader import load_fleet
+    from fleetctl.inventory.select import select_swap
+    from fleetctl.rollout.deploy import deploy_service
+
+    fleet = load_fleet()
+    chosen = select_swap(fleet, old, new, host)
+    run_jobs({chosen.host: partial(deploy_service, fleet, chosen, new, old, plan)}, json=json)

@@ -1,0 +1,148 @@
+"""Bring an environment to a host: what is missing is sent and built, what is there costs one question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fleetctl.environment.events import OnEvent, throttled
+from fleetctl.environment.platform import HostPlatform
+from fleetctl.environment.spec import EnvironmentSpec
+from fleetctl.environment.wheelhouse import Wheel, Wheelhouse, resolve
+from fleetctl.errors import Exit, FleetError
+from fleetctl.transport.agent import Agent
+from fleetctl.transport.bulk import Progress, push
+from fleetctl.transport.settings import Host
+
+WHEELHOUSE = "/var/lib/fleetctl/wheelhouse"
+
+
+@dataclass(frozen=True)
+class EnvironmentPlan:
+    """What making an environment on a host would do; nothing where ``is_there``. Sizes in bytes."""
+
+    path: str
+    digest: str
+    is_there: bool
+    send: tuple[Wheel, ...]
+    needed: int
+    free: int
+
+    @property
+    def send_bytes(self) -> int:
+        """Bytes to be sent to the host."""
+        return sum(wheel.size for wheel in self.send)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as one JSON object (``--json``)."""
+        return {
+            "path": self.path,
+            "digest": self.digest,
+            "is_there": self.is_there,
+            "send": [{"filename": wheel.filename, "bytes": wheel.size} for wheel in self.send],
+            "send_bytes": self.send_bytes,
+            "needed_bytes": self.needed,
+            "free_bytes": self.free,
+        }
+
+
+@dataclass(frozen=True)
+class EnvironmentOnHost:
+    """An environment that is on the host; ``built``: it was made just now, in ``seconds`` by step."""
+
+    path: str
+    digest: str
+    built: bool
+    seconds: dict[str, float]
+
+
+def plan_environment(status: Mapping[str, Any], house: Wheelhouse) -> EnvironmentPlan:
+    """What is to be done, from the host's ``environment.status``."""
+    if status["environment"] is not None:
+        return EnvironmentPlan(status["path"], house.digest, True, (), 0, status["free_bytes"])
+    missing = set(status["missing"])
+    send = tuple(wheel for wheel in (*house.wheels, house.builder) if wheel.filename in missing)
+    needed = house.unpacked + house.builder.unpacked + sum(wheel.size for wheel in send)
+    return EnvironmentPlan(status["path"], house.digest, False, send, needed, status["free_bytes"])
+
+
+def survey_environment(
+    agent: Agent,
+    spec: EnvironmentSpec,
+    cache: Path,
+    on_event: OnEvent,
+    facts: Mapping[str, Any] | None = None,
+) -> tuple[Wheelhouse, EnvironmentPlan]:
+    """The wheels for the host and what making the environment there would do; changes nothing on the host.
+
+    ``facts`` saves asking for them again. :class:`FleetError` as :func:`resolve`.
+    """
+    platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts"))
+    house = resolve(spec, platform, cache, on_event)
+    wheels = [asdict(wheel) for wheel in (*house.wheels, house.builder)]
+    status = agent.call("environment.status", name=house.name, digest=house.digest, wheels=wheels)
+    return house, plan_environment(status, house)
+
+
+def ensure_environment(
+    agent: Agent,
+    host: Host,
+    spec: EnvironmentSpec,
+    cache: Path,
+    on_event: OnEvent,
+    facts: Mapping[str, Any] | None = None,
+) -> EnvironmentOnHost:
+    """Make the environment on the host unless one of the same digest is there.
+
+    :class:`FleetError`: as :func:`resolve`; exit 3 when the link fails, 4 when another build of it goes on
+    too long, 5 when the host cannot hold or run it: then no half environment is left there.
+    """
+    house, plan = survey_environment(agent, spec, cache, on_event, facts)
+    return apply_environment(agent, host, house, plan, on_event)
+
+
+def apply_environment(
+    agent: Agent, host: Host, house: Wheelhouse, plan: EnvironmentPlan, on_event: OnEvent
+) -> EnvironmentOnHost:
+    """Carry out a plan of :func:`survey_environment`; errors as :func:`ensure_environment`."""
+    if plan.is_there:
+        return EnvironmentOnHost(plan.path, plan.digest, False, {})
+    if plan.needed > plan.free:
+        raise FleetError(
+            f"the disk is too full for {house.name}: {plan.needed:,} bytes needed, {plan.free:,} free",
+            where=f"{host.name}:{plan.path}",
+            fix="free some space there (old environments, models, logs)",
+            exit=Exit.PREFLIGHT,
+        )
+    if plan.send:
+        text = f"send {len(plan.send)} wheels, {plan.send_bytes / 1e6:.1f} MB"
+        on_event({"step": "send", "state": "begin", "text": text})
+        files = [house.folder / wheel.filename for wheel in plan.send]
+        push(host, files, WHEELHOUSE, sending(on_event))
+        on_event({"step": "send", "state": "ok", "text": text})
+    result = agent.call(
+        "environment.build",
+        on_event=on_event,
+        timeout=None,
+        name=house.name,
+        digest=house.digest,
+        python=house.platform.tag,
+        abi=house.abi,
+        imports=list(house.imports),
+        wheels=[asdict(wheel) for wheel in house.wheels],
+        builder=asdict(house.builder),
+    )
+    return EnvironmentOnHost(result["path"], house.digest, result["built"], result["seconds"])
+
+
+def sending(on_event: OnEvent) -> Callable[[Progress], None]:
+    """A listener to a transfer's progress that passes it on as events."""
+    say = throttled(on_event)
+
+    def pass_on(progress: Progress) -> None:
+        text = f"{progress.percent}% sent, {progress.bytes / 1e6:.1f} MB, {progress.rate / 1e6:.0f} MB/s"
+        say({"step": "send", "state": "wait", "text": text, "left_s": progress.left_s})
+
+    return pass_on

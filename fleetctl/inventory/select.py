@@ -1,0 +1,191 @@
+"""Which host, slot and service the operator means. Pure; every error is exit 2 and names the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+from fleetctl.errors import FleetError
+from fleetctl.inventory.loader import Fleet
+from fleetctl.inventory.models import Host, Mode, Service
+from fleetctl.inventory.nearest import hint
+
+
+def select_host(
+    fleet: Fleet,
+    name: str | None,
+    *,
+    service: str | None = None,
+    mode: str | None = None,
+    slot: str | None = None,
+) -> Host:
+    """The host called ``name``; without a name the only one that has what else is asked for."""
+    if name is not None:
+        if name not in fleet.hosts:
+            raise FleetError(
+                f"no host {name}", where=str(fleet.inventory), fix=hint(name, fleet.hosts, "hosts")
+            )
+        return fleet.hosts[name]
+    fitting = [host for host in fleet.hosts.values() if _has(host, service, mode, slot)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise FleetError(
+            f"which host? {len(fitting)} fit: {_listed(host.name for host in fitting)}",
+            fix="name one of them",
+        )
+    raise _nowhere(fleet, service, mode, slot)
+
+
+def select_slot(host: Host, slot: str | None) -> str:
+    """The slot's name; without one the host's default slot, or its only one."""
+    if slot is not None:
+        if slot not in host.slots:
+            raise FleetError(f"no slot {slot} on {host.name}", fix=hint(slot, host.slots, "slots"))
+        return slot
+    if host.default_slot:
+        return host.default_slot
+    if len(host.slots) == 1:
+        return next(iter(host.slots))
+    raise FleetError(
+        f"which slot of {host.name}? It has {_listed(host.slots) or 'none'}",
+        fix="name it: --slot, or give the host a default_slot",
+    )
+
+
+def select_service(
+    host: Host, *, service: str | None = None, mode: str | None = None, slot: str | None = None
+) -> str:
+    """The name of the one service that is meant.
+
+    Where several are left and no slot was named, the host's default slot decides.
+    """
+    if service is not None and service not in host.services:
+        raise FleetError(f"no service {service} on {host.name}", fix=hint(service, host.services, "services"))
+    if slot is not None:
+        select_slot(host, slot)
+    if mode is not None:
+        _check_mode(mode, host.services)
+    fitting = [entry for entry in host.services.values() if _fits(entry, service, mode, slot)]
+    if not fitting:
+        raise _no_service(host, service, mode, slot)
+    if len(fitting) > 1 and slot is None:
+        fitting = [entry for entry in fitting if entry.slot == host.default_slot] or fitting
+    if len(fitting) > 1:
+        raise FleetError(
+            f"which service of {host.name}? {len(fitting)} fit: {_described(fitting)}",
+            fix="name it: --service NAME",
+        )
+    return fitting[0].name
+
+
+def select_swap(fleet: Fleet, old: str, new: str, host: str | None = None) -> Host:
+    """The host on which ``new`` takes ``old``'s place; both must be services of one slot."""
+    if old == new:
+        raise FleetError(
+            f"{old} cannot be swapped for itself", fix=f"fleetctl deploy --service {old} starts it anew"
+        )
+    if host is not None:
+        chosen = select_host(fleet, host)
+        select_service(chosen, service=old)
+        select_service(chosen, service=new)
+        if not _share_slot(chosen, old, new):
+            raise _no_shared_slot(chosen, old, new)
+        return chosen
+    both = [entry for entry in fleet.hosts.values() if old in entry.services and new in entry.services]
+    fitting = [entry for entry in both if _share_slot(entry, old, new)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise FleetError(
+            f"which host? {_listed(entry.name for entry in fitting)} have both {old} and {new}",
+            fix="name one of them: --host",
+        )
+    if both:
+        raise _no_shared_slot(both[0], old, new)
+    for name in (old, new):
+        if not _has_somewhere(fleet, name):
+            raise _nowhere(fleet, name, None, None)
+    raise FleetError(f"no host has both {old} and {new}", fix=_where_services_are(fleet, (old, new)))
+
+
+def _fits(entry: Service, service: str | None, mode: str | None, slot: str | None) -> bool:
+    return service in (None, entry.name) and mode in (None, entry.mode) and slot in (None, entry.slot)
+
+
+def _has(host: Host, service: str | None, mode: str | None, slot: str | None) -> bool:
+    if service is None and mode is None:
+        return slot is None or slot in host.slots
+    return any(_fits(entry, service, mode, slot) for entry in host.services.values())
+
+
+def _has_somewhere(fleet: Fleet, service: str) -> bool:
+    return any(service in host.services for host in fleet.hosts.values())
+
+
+def _share_slot(host: Host, old: str, new: str) -> bool:
+    return host.services[old].slot == host.services[new].slot
+
+
+def _check_mode(mode: str, services: Iterable[str]) -> None:
+    if mode in get_args(Mode):
+        return
+    if mode in services:
+        raise FleetError(f"{mode} is no mode but a service", fix=f"--service {mode}")
+    raise FleetError(f"no mode {mode}", fix=hint(mode, get_args(Mode), "modes"))
+
+
+def _no_service(host: Host, service: str | None, mode: str | None, slot: str | None) -> FleetError:
+    has = f"it has {_described(host.services.values())}" if host.services else "it has none"
+    if service is not None:
+        entry = host.services[service]
+        return FleetError(
+            f"the service {service} of {host.name} has the mode {entry.mode} and the slot {entry.slot}, "
+            "not what was asked for",
+            fix=f"--service {service} alone, or another service; {has}",
+        )
+    asked = f"has the mode {mode}" if mode else "is there"
+    place = f"in slot {slot} of {host.name}" if slot else f"on {host.name}"
+    return FleetError(f"no service {place} {asked}; {has}", fix="choose one of them: --service NAME")
+
+
+def _nowhere(fleet: Fleet, service: str | None, mode: str | None, slot: str | None) -> FleetError:
+    hosts = fleet.hosts.values()
+    services = {name for host in hosts for name in host.services}
+    if service is not None and service not in services:
+        return FleetError(f"no host has a service {service}", fix=hint(service, services, "services"))
+    if mode is not None:
+        _check_mode(mode, services)
+    slots = {name for host in hosts for name in host.slots}
+    if slot is not None and slot not in slots:
+        return FleetError(f"no host has a slot {slot}", fix=hint(slot, slots, "slots"))
+    asked = [
+        f"{word} {value}" for word, value in (("name", service), ("mode", mode), ("slot", slot)) if value
+    ]
+    return FleetError(
+        f"no host has a service with the {' and the '.join(asked)}",
+        fix="fleetctl hosts lists every host's services",
+    )
+
+
+def _no_shared_slot(host: Host, old: str, new: str) -> FleetError:
+    slots = f"{old} stands in {host.services[old].slot}, {new} in {host.services[new].slot}"
+    return FleetError(
+        f"{old} and {new} share no slot on {host.name}: {slots}",
+        fix=f"fleetctl deploy {host.name} --service {new} fills its own slot",
+    )
+
+
+def _where_services_are(fleet: Fleet, services: Iterable[str]) -> str:
+    return "; ".join(
+        f"{service} is on {_listed(host.name for host in fleet.hosts.values() if service in host.services)}"
+        for service in services
+    )
+
+
+def _described(services: Iterable[Service]) -> str:
+    return ", ".join(f"{entry.name} ({entry.mode}, slot {entry.slot})" for entry in services)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

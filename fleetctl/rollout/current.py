@@ -1,0 +1,42 @@
+"""What fills a slot now, read from the host's facts. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.models import Host
+from fleetctl.services.target import Target, recorded_target
+
+RUNNING = {"active", "activating", "reloading", "deactivating"}
+
+Facts = dict[str, Any]
+
+
+def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
+    """The service that a rollout in ``slot`` takes the place of, or None where the slot is empty.
+
+    It is the unit that owns the slot's port, adopted where fleetctl did not deploy it; where nobody owns the
+    port, the unit of the slot's last commit. Raises ``FleetError`` (exit 5) where a process outside any
+    service unit holds the port: nothing could bring that one back.
+    """
+    state = facts["slots"][slot]["state"]
+    owner = facts["ports"].get(str(host.slots[slot].port))
+    if owner and not str(owner["unit"] or "").endswith(".service"):
+        raise FleetError(
+            f"port {host.slots[slot].port} is held by pid {owner['pid']} ({owner['command']}), which no service unit owns",
+            where=f"{host.host}, slot {slot}",
+            fix=f"stop that process on {host.host}, or give the slot another port; fleetctl stops only units, "
+            "which it can start again",
+            exit=Exit.PREFLIGHT,
+        )
+    if owner and (state is None or owner["unit"] != state["unit"]):
+        return recorded_target(host, slot, {"unit": owner["unit"]}, adopted=True)
+    if state is not None:
+        return recorded_target(host, slot, state, adopted=bool(state.get("adopted")))
+    return None
+
+
+def is_running(facts: Facts, unit: str) -> bool:
+    """Whether systemd holds ``unit`` for started."""
+    return facts["units"].get(unit, {}).get("ActiveState") in RUNNING

@@ -1,0 +1,135 @@
+"""Put a service into its slot: the runbook of ``deploy`` and ``swap``.
+
+facts → environment, models and unit as wanted → what would change → send and build what is missing → rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.loader import Fleet
+from fleetctl.inventory.models import Host
+from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.follow import run_rollout
+from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.needs import survey_needs
+from fleetctl.rollout.plan import Plan, difference
+from fleetctl.services.target import Target, build_target
+from fleetctl.transport.agent import Agent, open_agent
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Outcome:
+    """What became of one slot: ``unchanged``, ``planned`` (``--plan``) or ``done``."""
+
+    host: str
+    slot: str
+    service: str
+    mode: str
+    verdict: Literal["unchanged", "planned", "done"]
+    changes: list[str] = field(default_factory=list)
+    diff: list[str] = field(default_factory=list)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The outcome as one JSON object (``--json``)."""
+        return dict(self.__dict__)
+
+
+def deploy_service(
+    fleet: Fleet,
+    host: Host,
+    service_name: str,
+    leaving: str | None,
+    plan_only: bool,
+    interrupt: Interrupt,
+    on_event: OnEvent,
+) -> Outcome:
+    """Put ``service_name`` into its slot on ``host``, in place of ``leaving`` where that is named.
+
+    Raises ``FleetError`` with the exit codes of docs/architecture.md; whatever fails, the slot serves as before.
+    """
+    service = host.services[service_name]
+    slot = service.slot
+    with open_agent(host) as agent:
+        facts = gather_facts(agent, host)
+        old = current_target(host, slot, facts)
+        if leaving is not None:
+            _check_leaving(host, slot, leaving, service_name, old)
+        needs = survey_needs(fleet, host, service, agent, facts, on_event)
+        new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
+        found = difference(host, slot, new, old, facts)
+        changes = [*needs.changes, *found.changes]
+        outcome = Outcome(host.host, slot, service_name, service.mode, "unchanged", changes, found.diff)
+        if not changes:
+            if found.warnings:
+                raise _unhealthy(host, slot, service_name, found.warnings)
+            return outcome
+        plan = Plan(
+            kind="swap" if leaving else "deploy",
+            host=host.host,
+            slot=slot,
+            port=host.slots[slot].port,
+            gpus=list(host.slots[slot].gpus),
+            new=new,
+            old=old,
+            deadlines=service.deadlines,
+        )
+        if plan_only:
+            outcome.verdict = "planned"
+            outcome.findings = _findings(agent, plan, pending=bool(needs.changes))
+            return outcome
+        needs.bring(on_event)
+        if not found.changes:
+            outcome.verdict = "done"
+            return outcome
+        outcome.result = run_rollout(agent, plan, interrupt, on_event)
+        outcome.verdict = "done"
+        return outcome
+
+
+def gather_facts(agent: Agent, host: Host) -> Facts:
+    """The host's facts, for all its slots and units, in one message."""
+    return dict(
+        agent.call(
+            "facts",
+            slots={name: {"port": slot.port, "gpus": list(slot.gpus)} for name, slot in host.slots.items()},
+            units=sorted({service.unit for service in host.services.values() if service.unit}),
+            paths=sorted({model.path for model in host.models.values()}),
+            timeout=60,
+        )
+    )
+
+
+def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Target | None) -> None:
+    if old is None or (old.service not in (leaving, service)):
+        held = f"{old.service} ({old.unit})" if old else "nothing"
+        fix = f"fleetctl swap {old.service} {service}" if old and not old.adopted else f"fleetctl deploy {host.host} --service {service}"
+        raise FleetError(
+            f"{leaving} is not what fills the slot; {held} is",
+            where=f"{host.host}, slot {slot}",
+            fix=fix,
+            exit=Exit.PREFLIGHT,
+        )
+
+
+def _unhealthy(host: Host, slot: str, service: str, warnings: list[str]) -> FleetError:
+    return FleetError(
+        "; ".join(warnings) + "; nothing was changed",
+        where=f"{host.host}, slot {slot}",
+        fix=f"fleetctl logs {host.host} {service}; a service that still loads needs only time",
+        exit=Exit.PREFLIGHT,
+    )
+
+
+def _findings(agent: Agent, plan: Plan, pending: bool) -> list[dict[str, Any]]:
+    """Preflight's findings; what the deploy itself would still bring (environment, models) is not one."""
+    found = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
+    expected = {"environment-missing", "model-missing"} if pending else set()
+    return [finding for finding in found if finding["id"] not in expected]

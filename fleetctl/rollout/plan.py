@@ -1,0 +1,100 @@
+"""Facts and a wanted service in, a plan out: what would change in a slot, and in which words. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import secrets
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from fleetctl import __version__
+from fleetctl.inventory.models import Deadlines, Host
+from fleetctl.rollout.current import Facts, is_running
+from fleetctl.services.target import Target
+
+Kind = Literal["deploy", "swap", "rollback"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One slot's rollout, as the agent gets it (docs/architecture.md, "A plan")."""
+
+    kind: Kind
+    host: str
+    slot: str
+    port: int
+    gpus: list[int]
+    new: Target
+    old: Target | None
+    deadlines: Deadlines
+    id: str = ""
+
+    def to_message(self) -> dict[str, Any]:
+        """The plan as the JSON object of docs/architecture.md."""
+        from fleetctl.doctor.signatures import SIGNATURES
+
+        now = datetime.now(UTC)
+        return {
+            "schema": 1,
+            "id": self.id or f"{now:%Y%m%dT%H%M%S}-{self.slot}-{secrets.token_hex(2)}",
+            "kind": self.kind,
+            "host": self.host,
+            "slot": self.slot,
+            "port": self.port,
+            "gpus": self.gpus,
+            "created": now.isoformat(timespec="seconds"),
+            "operator": getpass.getuser(),
+            "fleetctl": __version__,
+            "new": self.new.to_dict(),
+            "old": self.old.to_dict() if self.old else None,
+            "deadlines": self.deadlines.model_dump(),
+            "signatures": list(SIGNATURES),
+        }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a plan would change: ``changes`` in words, ``diff`` of the unit's file, ``warnings`` beside them."""
+
+    changes: list[str] = field(default_factory=list)
+    diff: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Facts) -> Difference:
+    """Compare the slot as it is with ``new`` in it; no changes means that nothing is to be done."""
+    changes: list[str] = []
+    unit = facts["units"].get(new.unit, {})
+    before = (unit.get("text") or "").splitlines()
+    after = (new.unit_text or "").splitlines()
+    diff = list(
+        difflib.unified_diff(before, after, f"{new.unit} on {host.host}", f"{new.unit} planned", lineterm="", n=1)
+    )
+    if diff:
+        changes.append(f"{'change' if before else 'write'} {new.unit}")
+    state = facts["slots"][slot]["state"] or {}
+    if old and old.unit != new.unit:
+        origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
+        verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
+        changes.append(f"{verb} {old.unit} ({origin})")
+    elif old and diff and is_running(facts, old.unit):
+        changes.append(f"stop {old.unit} as it is")
+    if changes or not is_running(facts, new.unit):
+        changes.append(f"start {new.unit} ({new.service}, mode {new.mode}) on port {host.slots[slot].port}")
+    if unit.get("UnitFileState") != "enabled":
+        changes.append(f"enable {new.unit} at boot")
+    if not changes and (state.get("unit") != new.unit or state.get("service") != new.service):
+        changes.append(f"record {new.service} as what fills the slot")
+    return Difference(changes, diff, _warnings(slot, new, facts) if not changes else [])
+
+
+def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:
+    health = facts["slots"][slot]["health"] or {}
+    if health.get("status") != 200:
+        seen = f"answers {health['status']}" if health.get("status") else "does not answer"
+        return [f"{new.unit} is deployed as wanted, but its /health {seen}"]
+    if new.model_id not in health.get("models", []):
+        return [f"{new.unit} is deployed as wanted, but serves {health.get('models')}, not {new.model_id}"]
+    return []

@@ -1,0 +1,52 @@
+"""Put back what filled a slot before its last commit, from what the host kept of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleetctl.errors import FleetError
+from fleetctl.inventory.models import Deadlines, Host
+from fleetctl.rollout.current import current_target
+from fleetctl.rollout.deploy import OnEvent, Outcome, gather_facts
+from fleetctl.rollout.follow import run_rollout
+from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.plan import Plan, difference
+from fleetctl.services.target import recorded_target
+from fleetctl.transport.agent import open_agent
+
+
+def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent) -> Outcome:
+    """Swap the slot's service for the one before it; the environment and unit it had are still on the host.
+
+    Raises ``FleetError`` (exit 2) where the slot has no previous service.
+    """
+    with open_agent(host) as agent:
+        facts = gather_facts(agent, host)
+        previous: dict[str, Any] | None = (facts["slots"][slot]["state"] or {}).get("previous")
+        if not previous:
+            raise FleetError(
+                "there is nothing to roll back to: no service was committed here before the present one",
+                where=f"{host.host}, slot {slot}",
+                fix=f"fleetctl history {host.host} lists what happened; fleetctl deploy brings a service",
+            )
+        new = recorded_target(host, slot, previous, adopted=bool(previous.get("adopted")))
+        old = current_target(host, slot, facts)
+        found = difference(host, slot, new, old, facts)
+        service = host.services.get(new.service)
+        plan = Plan(
+            kind="rollback",
+            host=host.host,
+            slot=slot,
+            port=host.slots[slot].port,
+            gpus=list(host.slots[slot].gpus),
+            new=new,
+            old=old,
+            deadlines=service.deadlines if service else Deadlines(),
+        )
+        outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
+        if plan_only:
+            outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
+            return outcome
+        outcome.result = run_rollout(agent, plan, interrupt, on_event)
+        outcome.verdict = "done"
+        return outcome

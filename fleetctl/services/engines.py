@@ -1,0 +1,78 @@
+"""The engines: how each is started in each mode, and what its metrics are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fleetctl.inventory.models import Argument, Engine, Host, Service
+
+Arguments = dict[str, Argument]
+
+EVERY_ADDRESS = "0.0.0.0"
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """One engine: the module that Python runs, its arguments, and the metrics that count its requests."""
+
+    module: str
+    arguments: Callable[[Host, Service], Arguments]
+    running: str
+    queued: str
+
+    def metrics(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
+        """The names of the metrics of requests running and queued; empty where the engine serves none."""
+        if arguments.get("enable-metrics") is False:
+            return {}
+        return {"running": self.running, "queued": self.queued}
+
+
+def _standalone(host: Host, service: Service) -> Arguments:
+    arguments: Arguments = {"model": host.models[service.model].path}
+    if service.drafter:
+        arguments["drafter"] = host.models[service.drafter].path
+    return {
+        **arguments,
+        "mode": service.mode,
+        "served-model-name": service.model_id,
+        "host": EVERY_ADDRESS,
+        "port": host.slots[service.slot].port,
+    }
+
+
+def _sglang(host: Host, service: Service) -> Arguments:
+    slot = host.slots[service.slot]
+    arguments: Arguments = {
+        "model-path": host.models[service.model].path,
+        "served-model-name": service.model_id,
+        "host": EVERY_ADDRESS,
+        "port": slot.port,
+        "enable-metrics": True,
+    }
+    if len(slot.gpus) > 1:
+        arguments["tp-size"] = len(slot.gpus)
+    if service.mode == "autoregressive":
+        return arguments
+    arguments["speculative-algorithm"] = "DFLASH" if service.mode == "linear" else "DDTREE"
+    if service.drafter:
+        arguments["speculative-draft-model-path"] = host.models[service.drafter].path
+    if service.mode in ("shadow", "tree"):
+        arguments["speculative-ddtree-mode"] = service.mode
+    return arguments
+
+
+ENGINES: dict[Engine, EngineFacts] = {
+    "standalone": EngineFacts(
+        module="fleetctl.standalone",
+        arguments=_standalone,
+        running="fleetctl_requests_running",
+        queued="fleetctl_requests_queued",
+    ),
+    "sglang": EngineFacts(
+        module="sglang.launch_server",
+        arguments=_sglang,
+        running="sglang:num_running_reqs",
+        queued="sglang:num_queue_reqs",
+    ),
+}

@@ -1,0 +1,91 @@
+"""What a rollout starts or goes back to: TARGET of docs/architecture.md, "A plan"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fleetctl.inventory.loader import Fleet
+from fleetctl.inventory.models import Host, Probe, Service
+from fleetctl.services.arguments import metrics
+from fleetctl.services.unit import render_unit
+
+
+@dataclass(frozen=True)
+class Target:
+    """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept."""
+
+    service: str
+    mode: str
+    engine: str
+    unit: str
+    unit_text: str | None = None
+    environment: str = ""
+    environment_digest: str | None = None
+    model_id: str = ""
+    model_paths: list[str] = field(default_factory=list)
+    metrics: dict[str, str] = field(default_factory=dict)
+    probe: dict[str, Any] = field(default_factory=lambda: Probe().model_dump())
+    adopted: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The target as the JSON object of docs/architecture.md."""
+        return asdict(self)
+
+
+def build_target(
+    fleet: Fleet, host: Host, service_name: str, environment: str, environment_digest: str | None
+) -> Target:
+    """A service of the inventory, to run in the venv at ``environment``; errors as :func:`render_unit`."""
+    service = host.services[service_name]
+    unit = render_unit(fleet, host, service_name, environment)
+    return Target(
+        unit_text=unit.text,
+        environment=environment,
+        environment_digest=environment_digest,
+        **_known(host, service),
+    )
+
+
+def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopted: bool) -> Target:
+    """A target from what a host keeps in ``slots/<slot>.json``, or from a found unit's name alone.
+
+    What the record lacks comes from the inventory's service with that unit in that slot; a unit that no
+    inventory knows is its own service.
+    """
+    unit = str(recorded["unit"])
+    service = next(
+        (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
+    )
+    known = _known(host, service) if service else _unknown(unit)
+    names = [*known, "unit_text", "environment", "environment_digest"]
+    said = {name: recorded[name] for name in names if recorded.get(name) is not None}
+    return Target(**{**known, **said}, adopted=adopted)
+
+
+def _known(host: Host, service: Service) -> dict[str, Any]:
+    paths = [host.models[name].path for name in (service.model, service.drafter) if name]
+    return {
+        "service": service.name,
+        "mode": service.mode,
+        "engine": service.engine,
+        "unit": service.unit,
+        "model_id": service.model_id,
+        "model_paths": paths,
+        "metrics": metrics(host, service),
+        "probe": service.probe.model_dump(),
+    }
+
+
+def _unknown(unit: str) -> dict[str, Any]:
+    return {
+        "service": unit.removesuffix(".service"),
+        "mode": "",
+        "engine": "",
+        "unit": unit,
+        "model_id": "",
+        "model_paths": [],
+        "metrics": {},
+        "probe": Probe().model_dump(),
+    }
