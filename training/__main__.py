@@ -38,9 +38,7 @@ def train(arguments: argparse.Namespace) -> None:
     started = time.monotonic()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     recipe = SMOKE if arguments.smoke else Recipe()
-    recipe = replace(
-        recipe, layers=arguments.layers or recipe.layers, seed=arguments.seed, compile=arguments.compile
-    )
+    recipe = replace(recipe, layers=arguments.layers or recipe.layers, seed=arguments.seed)
     target = read_target(arguments).to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     say(f"{time.monotonic() - started:6.1f} s  target loaded on {device}")
     writer = TextWriter(target, ChatTokenizer(arguments.tokenizer), recipe)
@@ -103,7 +101,6 @@ def main(argv: list[str] | None = None) -> None:
     trainer.add_argument("--seconds", type=float, default=1100.0, help="for all of it, data included")
     trainer.add_argument("--layers", type=int, help="layers of the drafter")
     trainer.add_argument("--seed", type=int, default=0)
-    trainer.add_argument("--compile", action="store_true", help="compile the drafter's layers")
     trainer.add_argument("--smoke", action="store_true", help="tiny sizes, for the CPU")
     trainer.set_defaults(run=train)
     evaluator = verbs.add_parser("evaluate", help="measure accepted lengths on the unseen prompts")

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fleetctl.ddtree.tree import DraftTree, ancestor_mask, build_tree, chain, walk
 from training.cache import KVCache
 from training.drafter import Drafter
 from training.loops import loop_starts
 from training.prompts import ChatTokenizer, EvalPrompt, chat
 from training.target import Target
 from training.texts import END_TOKEN
-from training.tree import DraftTree, best_first, chain
 from training.writer import Writer
 
 TOP = 16
@@ -31,7 +31,13 @@ class Decoder:
     """Speculative greedy decoding of R prompts with one tree budget (0: the chain)."""
 
     def __init__(
-        self, target: Target, drafter: Drafter, prompts: Sequence[Sequence[int]], budget: int, limit: int
+        self,
+        target: Target,
+        drafter: Drafter,
+        prompts: Sequence[Sequence[int]],
+        budget: int,
+        limit: int,
+        end_token: int = END_TOKEN,
     ) -> None:
         self.target, self.drafter, self.prompts = target, drafter, prompts
         self.budget, self.limit = budget, limit
@@ -41,6 +47,7 @@ class Decoder:
         self.cache = KVCache(t.layers, rows, t.kv_heads, size, t.head_dim, device, target.dtype)
         self.context = KVCache(drafter.shape.layers, rows, t.kv_heads, size, t.head_dim, device, target.dtype)
         self.column = torch.arange(size, device=device)
+        self.end_token = end_token
         self.written: list[list[int]] = []
         self.cached = torch.tensor([len(p) for p in prompts], device=device)
         """[R] tokens that the target has read; the last committed one is not among them."""
@@ -57,13 +64,13 @@ class Decoder:
                 if not self._finished(answer):
                     passes[row] += 1
                     answer.extend(new[row])
-                    if END_TOKEN in answer:
-                        del answer[answer.index(END_TOKEN) + 1 :]
+                    if self.end_token in answer:
+                        del answer[answer.index(self.end_token) + 1 :]
                     del answer[self.limit :]
         return self.written, passes
 
     def _finished(self, answer: list[int]) -> bool:
-        return len(answer) >= self.limit or answer[-1] == END_TOKEN
+        return len(answer) >= self.limit or answer[-1] == self.end_token
 
     def _read_prompts(self) -> None:
         width = -(-int(self.cached.max()) // 8) * 8
@@ -97,8 +104,8 @@ class Decoder:
         scores, tokens = self.target.head(hidden[:, 1:]).log_softmax(-1).topk(TOP)
         ranked = zip(ids[:, 0].tolist(), tokens.tolist(), scores.tolist(), strict=True)
         if self.budget == 0:
-            return [chain(root, row) for root, row, _ in ranked]
-        return [best_first(root, row, logs, self.budget) for root, row, logs in ranked]
+            return [chain(root, [depth[0] for depth in row]) for root, row, _ in ranked]
+        return [build_tree(root, row, logs, self.budget) for root, row, logs in ranked]
 
     def _verify(self, trees: list[DraftTree]) -> list[list[int]]:
         """One target pass over all trees; commits each row's accepted path and returns its new tokens."""
@@ -107,7 +114,7 @@ class Decoder:
         depths = torch.tensor([tree.depths for tree in trees], device=device)
         columns = self.cached[:, None] + self.column[:nodes]
         mask = (self.column < self.cached[:, None])[:, None].repeat(1, nodes, 1)
-        ancestry = torch.tensor([_ancestry(tree) for tree in trees], device=device)
+        ancestry = torch.stack([ancestor_mask(tree) for tree in trees]).to(device)
         mask.scatter_(2, columns[:, None].expand(rows, nodes, nodes), ancestry)
         final, features = self.target.run(
             ids,
@@ -117,29 +124,20 @@ class Decoder:
         )
         assert features is not None
         choices = self.target.head(final).argmax(-1).tolist()
-        paths = [tree.walk(choice) for tree, choice in zip(trees, choices, strict=True)]
-        for row, answer in enumerate(self.written):
-            if self._finished(answer):
-                paths[row] = []
+        walks = [walk(tree, choice.__getitem__) for tree, choice in zip(trees, choices, strict=True)]
+        paths = [
+            [] if self._finished(answer) else path
+            for answer, (path, _) in zip(self.written, walks, strict=True)
+        ]
         longest = max(map(len, paths))
         kept = torch.tensor([[*path, *range(len(path), longest)] for path in paths], device=device)
         self.cache.move(columns.gather(1, kept), columns[:, :longest])
         self._remember(features[self.cache.rows, kept], columns[:, :longest])
         self.cached += torch.tensor([len(path) for path in paths], device=device)
         return [
-            [tree.tokens[node] for node in path[1:]] + [choice[path[-1]]] if path else []
-            for tree, choice, path in zip(trees, choices, paths, strict=True)
+            [tree.tokens[node] for node in path[1:]] + [bonus]
+            for tree, (path, bonus) in zip(trees, walks, strict=True)
         ]
-
-
-def _ancestry(tree: DraftTree) -> list[list[bool]]:
-    """[n + 1, n + 1]: which nodes a node sees, its ancestors and itself."""
-    seen: list[list[bool]] = []
-    for node, parent in enumerate(tree.parents):
-        row = list(seen[parent]) if parent >= 0 else [False] * len(tree.tokens)
-        row[node] = True
-        seen.append(row)
-    return seen
 
 
 def evaluate(

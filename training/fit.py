@@ -131,10 +131,10 @@ class Trainer:
     ) -> None:
         result = validate(self.drafter, self.target, self.held_out, self.channel_size)
         loss = float(torch.stack(losses).mean()) if losses else math.nan
+        entry = {"steps": progress.steps, "seconds": round(elapsed, 1), "loss": round(loss, 4)}
         progress.seconds = elapsed
-        progress.history.append(
-            {"steps": progress.steps, "seconds": round(elapsed, 1), "loss": loss, **vars(result)}
-        )
+        held_out = {f"held_out_{name}": round(value, 4) for name, value in vars(result).items()}
+        progress.history.append(entry | held_out)
         report(
             f"{elapsed:6.1f} s  step {progress.steps:6d}  loss {loss:.4f}  held out: loss {result.loss:.4f}  "
             f"tau {result.tau:.3f}  plain texts {result.tau_plain:.3f}"

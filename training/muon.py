@@ -13,9 +13,9 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrices: Tensor, steps: int = 5) -> Tensor:
-    """Roughly the nearest orthogonal matrices to a stack [n, rows, columns], computed in bf16."""
+    """Roughly the nearest orthogonal matrices to a stack [n, rows, columns], in bf16 on a GPU."""
     a, b, c = NEWTON_SCHULZ
-    x = matrices.bfloat16()
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.mT

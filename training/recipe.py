@@ -36,8 +36,8 @@ class Recipe:
     norm_rate: float = 1e-3
     flat: float = 0.35
     """Share of the training time at the full rate, before the cosine to zero."""
-    compile: bool = False
-    """Compile the drafter's layers (a GPU run only)."""
+    compile: bool = True
+    """Compile the drafter's layers: a fifth more steps on a GPU, not worth its minute on a CPU."""
     validate_every: float = 60.0
     seed: int = 0
 
@@ -55,5 +55,6 @@ SMOKE = Recipe(
     sequences=4,
     anchors=4,
     slots=96,
+    compile=False,
     validate_every=5,
 )

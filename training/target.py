@@ -6,6 +6,7 @@ differ only in how attention finds its keys, so that is a function the caller pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,7 +137,8 @@ def random_target(shape: TargetShape, seed: int = 0) -> Target:
     rng = torch.Generator().manual_seed(seed)
 
     def draw(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, generator=rng) * columns**-0.5
+        weight: Tensor = torch.randn(rows, columns, generator=rng) / math.sqrt(columns)
+        return weight
 
     inner, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     ones = torch.ones(shape.width)
