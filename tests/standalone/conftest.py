@@ -109,9 +109,7 @@ def start_server(model: Path, log: Path, *options: str, mode: str = "tree") -> S
         *("--mode", mode, "--port", str(port), "--threads", "1", "--budget", str(BUDGET), *options),
     ]
     with log.open("w") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=os.environ
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     return Server(process, f"http://127.0.0.1:{port}", log)
 
 

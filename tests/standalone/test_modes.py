@@ -34,7 +34,7 @@ def test_greedy_text_is_the_same_token_for_token_in_all_modes(
     decoders: dict[Mode, Decoder], codec: TextCodec
 ) -> None:
     saved = 0
-    for prompt in load_prompts(PROMPTS)[:4]:
+    for prompt in load_prompts(PROMPTS)[:3]:
         tokens = codec.encode_chat([{"role": "user", "content": prompt.text}])
         plain, _ = decode(decoders[Mode.AUTOREGRESSIVE], tokens, 64, Sampling())
         for mode in DRAFTING:
@@ -78,7 +78,7 @@ def test_samples_behind_an_accepted_draft_follow_the_targets_distribution(
     expected, firsts = _second_token(decoder, prompt, follow=6)
     seconds: Counter[int] = Counter()
     accepted = 0
-    for seed in range(150):
+    for seed in range(100):
         sampled, counts = decode(decoder, prompt, 2, Sampling(temperature=1.0, seed=seed))
         accepted += counts.accepted
         if sampled[0] in firsts:
