@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--modes", type=Mode, nargs="+", default=list(Mode), help="default: all")
     parser.add_argument("--tokens", type=int, default=128, help="tokens to decode for each prompt")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=int, default=32)
+    parser.add_argument("--budget", type=int, default=16)
     parser.add_argument("--top-k", type=int, default=8)
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

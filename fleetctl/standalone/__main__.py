@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--mode", type=Mode, choices=list(Mode), default=Mode.TREE, metavar="|".join(Mode))
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_whole(0, 65535), default=30000, help="default: %(default)s; 0 lets the system choose")
-    add("--budget", type=_whole(1, MAX_BUDGET), default=32, help="draft nodes a pass (default: %(default)s)")
+    add("--budget", type=_whole(1, MAX_BUDGET), default=16, help="draft nodes a pass (default: %(default)s)")
     add("--top-k", type=_whole(1, MAX_BUDGET), default=8, help="candidates a depth (default: %(default)s)")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="default: %(default)s")
     add("--served-model-name", metavar="NAME", help="the model's id in requests (default: the folder's name)")
