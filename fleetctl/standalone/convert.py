@@ -159,6 +159,8 @@ def convert(out: Path, gguf_file: Path | None = None, tokenizer: Path = TOKENIZE
         save_file(tensors, whole / "model.safetensors", metadata={"format": "pt"})
         for name in TOKENIZER_FILES:
             shutil.copyfile(tokenizer / name, whole / name)
+        # safetensors leaves the file readable by its owner only; a service may run as another user.
+        (whole / "model.safetensors").chmod(0o644)
         whole.rename(out)
     parameters = sum(tensor.numel() for tensor in tensors.values())
     say(f"wrote {out}: {len(tensors)} tensors, {parameters / 1e6:.1f} M parameters")
