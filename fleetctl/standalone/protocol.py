@@ -137,7 +137,7 @@ def parse(kind: type[R], body: object) -> R:
     fields = {}
     for name, value in body.items():
         if name in NEUTRAL:
-            if value not in NEUTRAL[name]:
+            if not any(_same(value, neutral) for neutral in NEUTRAL[name]):
                 raise RequestError(
                     f"{name} is not supported by this server: leave it out.",
                     param=name,
@@ -149,6 +149,11 @@ def parse(kind: type[R], body: object) -> R:
         return kind.model_validate(fields, strict=True)
     except ValidationError as error:
         raise _refusal(error) from error
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    """Equal, a truth value never to a number: ``logprobs`` 0 asks for something, false does not."""
+    return bool(value == neutral) and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def _refusal(error: ValidationError) -> RequestError:
