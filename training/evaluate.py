@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fleetctl.ddtree.tree import DraftTree, ancestor_mask, build_tree, chain, walk
+from fleetctl.ddtree.tree import DraftTree, build_tree, chain, walk
 from training.cache import KVCache
 from training.drafter import Drafter
 from training.loops import loop_starts
@@ -102,10 +102,10 @@ class Decoder:
         context = list(zip(self.context.k, self.context.v, strict=True))
         hidden = self.drafter(F.embedding(ids, self.target.embed), positions, context, mask)
         scores, tokens = self.target.head(hidden[:, 1:]).log_softmax(-1).topk(TOP)
-        ranked = zip(ids[:, 0].tolist(), tokens.tolist(), scores.tolist(), strict=True)
+        ranked = zip(ids[:, 0].tolist(), tokens, scores, strict=True)
         if self.budget == 0:
-            return [chain(root, [depth[0] for depth in row]) for root, row, _ in ranked]
-        return [build_tree(root, row, logs, self.budget) for root, row, logs in ranked]
+            return [chain([root, *row[:, 0].tolist()]) for root, row, _ in ranked]
+        return [build_tree(root, logs, row, self.budget) for root, row, logs in ranked]
 
     def _verify(self, trees: list[DraftTree]) -> list[list[int]]:
         """One target pass over all trees; commits each row's accepted path and returns its new tokens."""
@@ -114,7 +114,7 @@ class Decoder:
         depths = torch.tensor([tree.depths for tree in trees], device=device)
         columns = self.cached[:, None] + self.column[:nodes]
         mask = (self.column < self.cached[:, None])[:, None].repeat(1, nodes, 1)
-        ancestry = torch.stack([ancestor_mask(tree) for tree in trees]).to(device)
+        ancestry = torch.stack([tree.ancestor_mask() for tree in trees]).to(device)
         mask.scatter_(2, columns[:, None].expand(rows, nodes, nodes), ancestry)
         final, features = self.target.run(
             ids,
@@ -126,8 +126,8 @@ class Decoder:
         choices = self.target.head(final).argmax(-1).tolist()
         walks = [walk(tree, choice.__getitem__) for tree, choice in zip(trees, choices, strict=True)]
         paths = [
-            [] if self._finished(answer) else path
-            for answer, (path, _) in zip(self.written, walks, strict=True)
+            [] if self._finished(answer) else accepted.path
+            for answer, accepted in zip(self.written, walks, strict=True)
         ]
         longest = max(map(len, paths))
         kept = torch.tensor([[*path, *range(len(path), longest)] for path in paths], device=device)
@@ -135,8 +135,8 @@ class Decoder:
         self._remember(features[self.cache.rows, kept], columns[:, :longest])
         self.cached += torch.tensor([len(path) for path in paths], device=device)
         return [
-            [tree.tokens[node] for node in path[1:]] + [bonus]
-            for tree, (path, bonus) in zip(trees, walks, strict=True)
+            [tree.tokens[node] for node in accepted.path[1:]] + [accepted.next_token]
+            for tree, accepted in zip(trees, walks, strict=True)
         ]
 
 
