@@ -73,7 +73,7 @@ def test_samples_behind_an_accepted_draft_follow_the_targets_distribution(
     The marginal is the sum over first tokens of p(first) p(second | first); only the most probable first tokens
     are followed, and samples that begin with another are left out on both sides.
     """
-    prompt = codec.encode_chat([{"role": "user", "content": "Say hello."}])
+    prompt = codec.encode("3, 1, 4, 1, 5, 9, 2, 6,")
     decoder = decoders[Mode.TREE]
     expected, firsts = _second_token(decoder, prompt, follow=6)
     seconds: Counter[int] = Counter()
@@ -83,7 +83,7 @@ def test_samples_behind_an_accepted_draft_follow_the_targets_distribution(
         accepted += counts.accepted
         if sampled[0] in firsts:
             seconds[sampled[1]] += 1
-    assert accepted > 20, "no draft was accepted, so nothing was tested"
+    assert accepted > 50, "drafts were hardly ever accepted, so nothing was tested"
     assert _p_value(seconds, expected) > 0.001
     shifted = torch.softmax(expected.clamp_min(1e-12).log() * 2, dim=-1)
     assert _p_value(seconds, shifted) < 0.001, "the test could not tell temperature 1 from 0.5"
