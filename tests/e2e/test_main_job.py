@@ -71,7 +71,9 @@ def test_deploy_in_tree_mode_swap_break_and_roll_back(clean_host: Lab, tmp_path:
 
 def test_a_swap_answers_the_request_that_is_in_flight(clean_host: Lab) -> None:
     fleetctl("deploy", "ct200", "--service", "dflash")
-    body = json.dumps({"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 96, "ignore_eos": True})
+    body = json.dumps(
+        {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 96, "ignore_eos": True}
+    )
     ask = ["curl", "-s", "-m", "120", "-d", body, "-H", "Content-Type: application/json"]
     flying = subprocess.Popen(
         [*ask, f"http://{clean_host.address('ct200')}:30001/v1/completions"],
