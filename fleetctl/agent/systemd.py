@@ -144,7 +144,7 @@ def verify(text: str, name: str) -> List[str]:
 
 def _of_another(line: str, name: str) -> bool:
     """Whether a line is about a unit that this one only depends on."""
-    about = re.match(r"(?:/\S*/)?([\w@:.\\-]+\.[a-z]+):", line)
+    about = re.match(r"(?:/\S*/)?([\w@:.\\-]+\.[a-z]+)(?::| points to )", line)
     return about is not None and about[1] != name
 
 

@@ -57,6 +57,7 @@ def test_the_baseline_is_what_the_leaving_processes_leave(
         ("a.service:3: Unknown key 'X' in section [Service], ignoring.", False),
         ("a.service: Command /no is not executable: No such file or directory", False),
         ("/lib/systemd/system/snapd.service:23: Unknown key name 'RestartMode'", True),
+        ('b.service points to "b.old" which is not a valid unit name: Invalid cross-device link', True),
         ("multi-user.target: Cannot add dependency job", True),
         ("Failed to prepare filename: Invalid argument", False),
     ],
