@@ -91,7 +91,8 @@ def _wait_for_the_last(slot: str) -> None:
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
-    limits = {name: float(plan["deadlines"][name]) for name in DEADLINES}
+    own, leaving = record.deadlines(plan, plan["new"]), record.deadlines(plan, plan.get("old"))
+    limits = {name: max(float(own[name]), float(leaving[name])) for name in DEADLINES}
     undoing = 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + SLACK_S
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",

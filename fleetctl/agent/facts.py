@@ -95,7 +95,8 @@ def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
 
 def unit_names(asked: List[str], slots: Dict[str, Any], ports: Dict[str, Any]) -> List[str]:
     """The units asked for, those that the slots' states name, and those that hold the slots' ports."""
-    filling = [(_readable_state(slot) or {}).get("unit") for slot in slots]
+    states = [_readable_state(slot) or {} for slot in slots]
+    filling = [state.get("unit") for state in (*states, *(one.get("previous") or {} for one in states))]
     holders = [owner["unit"] for owner in ports.values() if owner]
     return list(dict.fromkeys(name for name in (*asked, *filling, *holders) if name))
 

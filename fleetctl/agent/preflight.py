@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from fleetctl.agent import files, gpus, net, probes, record, systemd
-from fleetctl.agent.before import CONTEXT_MIB
+from fleetctl.agent.before import CONTEXT_MIB, lasts
 
 Json = Dict[str, Any]
 
@@ -110,6 +110,7 @@ class Preflight:
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
+        self._leaving(held)
         unit, text = self.new["unit"], self.new["unit_text"]
         ours = {held, (self._slot.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
         path = systemd.UNITS / unit
@@ -121,6 +122,26 @@ class Preflight:
         ):
             what = f"{path} is there and not from this slot's last rollouts: it is replaced"
             self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
+
+    def _leaving(self, held: Optional[str]) -> None:
+        """What leaves must be able to come back, and leave nothing that serves beside it."""
+        if self.old is None:
+            return
+        unit = self.old["unit"]
+        fragment = self.units[unit].get("FragmentPath", "")
+        if probes.running(self.units[unit]) and not lasts(fragment):
+            what = f"{unit} runs from no unit file that lasts ({fragment or 'none'}): nothing could start it again"
+            fix = f"write its unit file to {systemd.UNITS}, or stop {unit} and deploy again"
+            self._add("unit-transient", what, unit, fix)
+        if held and held not in (unit, self.new["unit"]) and probes.running(self.units[held]):
+            what = f"{held}, the slot's recorded service, runs beside {unit}, which has the port"
+            self._add("slot-double", what, held, f"stop the wrong one of the two: systemctl stop {held}")
+        environment = self.old.get("environment")
+        if environment and not os.access(Path(environment) / "bin" / "python", os.X_OK):
+            what = f"the environment of {unit} is gone: it could not be started again"
+            self._add(
+                "environment-leaving", what, environment, "the new service must succeed", severity="warning"
+            )
 
     def _unit(self, said: Optional[List[str]]) -> None:
         unit = self.new["unit"]

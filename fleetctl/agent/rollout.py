@@ -78,7 +78,7 @@ class Rollout:
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
-            steps.stop(work, "stop", work.old["unit"], work.limit("stop"))
+            steps.stop(work, "stop", work.old["unit"], work.limit("stop", work.old))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()

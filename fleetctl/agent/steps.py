@@ -37,9 +37,9 @@ class Work:
         self.table = Signatures(self.plan.get("signatures") or [])
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
 
-    def limit(self, name: str) -> float:
-        """A deadline of the plan, in seconds."""
-        return float(self.plan["deadlines"][name])
+    def limit(self, name: str, target: Optional[Json] = None) -> float:
+        """A deadline in seconds: the target's own where it has one, else the plan's."""
+        return float(record.deadlines(self.plan, target)[name])
 
     def until(self, limit_s: float, look: Callable[[], Optional[str]]) -> Optional[str]:
         """Ask ``look`` what is still waited for until it says None; the last answer where the time is up."""
@@ -72,8 +72,9 @@ def drain(work: Work) -> None:
         flying = sum_of(body.decode(errors="replace"), names) if status == 200 else 0
         return f"{flying:g} requests in flight" if flying else None
 
-    left = work.until(work.limit("drain"), look)
-    over = f"{left} after {work.limit('drain'):g} s: going on"
+    limit = work.limit("drain", work.old)
+    left = work.until(limit, look)
+    over = f"{left} after {limit:g} s: going on"
     work.record.ok("no request in flight" if left is None else over)
 
 
@@ -168,11 +169,13 @@ def _gpu_memory(wanted: List[int], baseline: Dict[str, int]) -> Optional[str]:
 def install(work: Work) -> None:
     """Put the unit's file where systemd reads it."""
     unit, text = work.new["unit"], work.new["unit_text"]
+    there = work.before["units"][unit]
     work.record.begin("install", f"{systemd.UNITS / unit}")
-    if text is not None:
+    as_it_was = text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
+    if text is not None and not as_it_was:
         files.write(systemd.UNITS / unit, text)
     systemd.daemon_reload()
-    work.record.ok(f"{unit} is in place" if text is not None else f"{unit} as it was")
+    work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place")
 
 
 def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:

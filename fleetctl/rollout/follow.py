@@ -19,7 +19,8 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
     Raises ``FleetError``: exit 4 locked, 5 refused, 6 rolled back, 7 not restored, 130 interrupted.
     """
     message = plan.to_message()
-    bound = 60.0 + 2 * sum(message["deadlines"].values())
+    limits = message["deadlines"]
+    bound = 60.0 + sum(limits.values()) + sum({**limits, **(plan.old.deadlines if plan.old else {})}.values())
     if interrupt.asked:
         raise FleetError(
             f"interrupted before the {plan.kind} of {plan.new.service} began; the slot was not touched",
