@@ -45,7 +45,7 @@ def start(args: Json, emit: Emit) -> Json:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        fix = "free some space: `fleetctl env prune` may help; nothing was changed"
+        fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
     done = systemd.run(_command(slot, folder, plan))
     if done.returncode:

@@ -172,10 +172,11 @@ class Preflight:
         if not environment:
             return
         place = Path(environment)
-        fix = f"fleetctl env build: {place.name} is then complete"
+        ours = ENVIRONMENTS in place.parents
+        fix = "fleetctl deploy of that service builds it" if ours else "correct its path in the inventory"
         if not place.is_dir():
             self._add("environment-missing", f"{place} is not there", environment, fix)
-        elif ENVIRONMENTS in place.parents and not (place / MARKER).is_file():
+        elif ours and not (place / MARKER).is_file():
             what = f"the environment is not complete: {MARKER} is missing"
             self._add("environment-incomplete", what, environment, fix)
         elif not os.access(place / "bin" / "python", os.X_OK):
@@ -210,7 +211,7 @@ class Preflight:
             no_inodes = room.f_files > 0 and room.f_favail < ROOM_FILES
             if room.f_bavail * room.f_frsize < ROOM_BYTES or no_inodes:
                 what = f"no room on the disk of {folder}"
-                self._add("disk-full", what, str(folder), "free some: `fleetctl env prune` may help")
+                self._add("disk-full", what, str(folder), "free some: `fleetctl env list` shows old environments")
             elif room.f_flag & os.ST_RDONLY:
                 self._add("disk-read-only", f"{folder} is read-only", str(folder), "mount it writable")
 

@@ -172,12 +172,10 @@ def a_fatal_line_ends_the_wait(site: Site) -> None:
         "reason": "the port is taken",
         "fix": "",
     }
-    begun = time.monotonic()
     said = ["[Errno 98] address already in use"]
     result = fails(site, (*EARLY, "health"), signatures=[known], never=True, says=said)
     assert result["signature"]["id"] == "svc-port-taken"
-    assert result["seconds"].get("health", 0) < 2
-    assert time.monotonic() - begun < 20
+    assert result["seconds"].get("health", 0) < 4, "the fatal line, not the deadline, ends it"
 
 
 @scenario
@@ -185,7 +183,7 @@ def the_old_one_ignores_sigterm(site: Site) -> None:
     old = site.deploy("one", deaf=True)
     _, result = site.roll(site.plan(site.target("two"), old, stop=1))
     assert result["outcome"] == "done", result
-    assert 1 <= result["seconds"]["stop"] < 2.5
+    assert 1 <= result["seconds"]["stop"] < 4
     assert site.serves("two")
 
 
