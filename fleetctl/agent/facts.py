@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -161,9 +162,13 @@ def no_health(error: Optional[str]) -> Dict[str, Any]:
 
 
 def metric_sum(text: str, name: str) -> Optional[float]:
-    """The sum of a Prometheus metric over its labels; None where it is not there."""
+    """The sum of a Prometheus metric over its labels; None where no line of it can be read."""
     rests = [line[len(name) :] for line in text.splitlines() if line.startswith(name)]
-    values = [float(rest.rpartition("}")[2].split()[0]) for rest in rests if rest[:1] in ("{", " ")]
+    values = []
+    for rest in rests:
+        if rest[:1] in ("{", " "):
+            with contextlib.suppress(ValueError, IndexError):
+                values.append(float(rest.rpartition("}")[2].split()[0]))
     return sum(values) if values else None
 
 

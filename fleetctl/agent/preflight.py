@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from fleetctl.agent import files, gpus, net, probes, record, systemd
+from fleetctl.agent import files, gpus, lock, net, probes, record, systemd
 from fleetctl.agent.before import CONTEXT_MIB, lasts
 
 Json = Dict[str, Any]
@@ -110,6 +110,7 @@ class Preflight:
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
+        self._unfinished()
         self._leaving(held)
         unit, text = self.new["unit"], self.new["unit_text"]
         ours = {held, (self._slot.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
@@ -122,6 +123,17 @@ class Preflight:
         ):
             what = f"{path} is there and not from this slot's last rollouts: it is replaced"
             self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
+
+    def _unfinished(self) -> None:
+        """What a power cut left, where nobody is at work: the next rollout begins with it."""
+        slot = self.plan["slot"]
+        if lock.holder(slot) is not None:
+            return
+        for folder in record.unfinished(slot, but=self.plan["id"]):
+            what = f"rollout {folder.name} was left unfinished: it is undone first, or finished if it was committing"
+            self._add(
+                "unfinished", what, str(folder), "see what it began: events.jsonl there", severity="warning"
+            )
 
     def _leaving(self, held: Optional[str]) -> None:
         """What leaves must be able to come back, and leave nothing that serves beside it."""
@@ -211,7 +223,9 @@ class Preflight:
             no_inodes = room.f_files > 0 and room.f_favail < ROOM_FILES
             if room.f_bavail * room.f_frsize < ROOM_BYTES or no_inodes:
                 what = f"no room on the disk of {folder}"
-                self._add("disk-full", what, str(folder), "free some: `fleetctl env list` shows old environments")
+                self._add(
+                    "disk-full", what, str(folder), "free some: `fleetctl env list` shows old environments"
+                )
             elif room.f_flag & os.ST_RDONLY:
                 self._add("disk-read-only", f"{folder} is read-only", str(folder), "mount it writable")
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent import files, gpus, net, probes, record, systemd, watch
+from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, watch
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signatures
@@ -69,26 +69,14 @@ def drain(work: Work) -> None:
 
     def look() -> Optional[str]:
         status, body = net.http("GET", int(work.plan["port"]), "/metrics", timeout=2.0)
-        flying = sum_of(body.decode(errors="replace"), names) if status == 200 else 0
+        text = body.decode(errors="replace") if status == 200 else ""
+        flying = sum(facts.metric_sum(text, name) or 0 for name in names)
         return f"{flying:g} requests in flight" if flying else None
 
     limit = work.limit("drain", work.old)
     left = work.until(limit, look)
     over = f"{left} after {limit:g} s: going on"
     work.record.ok("no request in flight" if left is None else over)
-
-
-def sum_of(text: str, names: List[str]) -> float:
-    """The sum of the named series in a Prometheus text, whatever their labels."""
-    total = 0.0
-    for line in text.splitlines():
-        name = line.split("{", 1)[0].split(" ", 1)[0]
-        if name in names:
-            try:
-                total += float(line.rsplit("}", 1)[-1].split()[0 if "}" in line else 1])
-            except (ValueError, IndexError):
-                continue
-    return total
 
 
 def stop(work: Work, step: str, unit: str, limit: float) -> None:

@@ -396,6 +396,8 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
         site.roll(plan, crash)
     assert said.value.error["exit"] == 7
     new = site.target("three")
+    found = site.host.call("preflight", {"plan": site.plan(new, old)})["findings"]
+    assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
     _events, result = site.roll(site.plan(new, old))
     assert result["outcome"] == "done", result
     _, settled = site.follow(plan["id"])
