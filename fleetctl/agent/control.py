@@ -53,7 +53,8 @@ def start(args: Json, emit: Emit) -> Json:
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
         evidence = done.stderr.splitlines()
-        raise AgentError("systemd-run did not start the rollout", where=unit_of(slot), evidence=evidence)
+        what = "systemd-run did not start the rollout; nothing was changed"
+        raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
     return {"id": plan["id"]}
 
 

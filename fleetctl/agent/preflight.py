@@ -18,7 +18,7 @@ ENVIRONMENTS = record.HOME / "envs"
 MARKER = ".fleetctl-env.json"
 ROOM_BYTES = 4 << 20
 ROOM_FILES = 16
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@-]+\.service")
+UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 
 
 def preflight(args: Json, emit: Callable[[Json], None]) -> Json:

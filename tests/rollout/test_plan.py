@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.plan import Difference, difference
 from fleetctl.services.target import recorded_target
@@ -58,3 +59,10 @@ def test_a_crash_loop_is_said() -> None:
     (warning,) = planned(state=STATE, unit=looping).warnings
     assert "does not answer" in warning
     assert "restarted it 4 times" in warning
+
+
+def test_a_state_that_cannot_be_read_is_not_an_empty_slot() -> None:
+    with pytest.raises(FleetError) as said:
+        planned(unit=THERE, owner=OWNER, errors={"slots.native": "JSONDecodeError: torn"})
+    assert said.value.exit == Exit.PREFLIGHT
+    assert said.value.evidence == ["slots.native: JSONDecodeError: torn"]
