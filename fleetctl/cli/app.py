@@ -17,6 +17,7 @@ app = typer.Typer(
     name="fleetctl",
     help="Deploy, swap and diagnose LLM servers on your own GPU hosts.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # Rich takes half of the time that --help may take
     pretty_exceptions_enable=False,
 )
 

@@ -75,5 +75,8 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
             if finding.get("fix"):
                 output.line(f"    fix: {finding['fix']}")
         return
-    seconds = sum((outcome.result or {}).get("seconds", {}).values())
+    if outcome.result is None:
+        output.line(f"{name} goes on as it was, not restarted; done: {', '.join(outcome.changes)}")
+        return
+    seconds = sum(outcome.result["seconds"].values())
     output.line(f"{name} serves (mode {outcome.mode}), proven by a generation; {seconds:.1f} s on the host")
