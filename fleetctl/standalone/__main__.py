@@ -185,4 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    # A pass that outlasts the drain still runs on its thread; an orderly exit would abort it, and the process with it.
+    os._exit(status)

@@ -19,7 +19,10 @@ from tests.conftest import Lab
 pytestmark = [pytest.mark.lab, pytest.mark.model, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-UNITS = "systemctl stop 'fleetctl-*.service'; rm -rf /var/lib/fleetctl/slots /etc/systemd/system/fleetctl-*"
+UNITS = (
+    "systemctl stop 'fleetctl-*.service'; rm -rf /var/lib/fleetctl/slots/{native,wrapper}.json; "
+    "rm -f /etc/systemd/system/{,multi-user.target.wants/}fleetctl-*; systemctl daemon-reload"
+)
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_a_swap_answers_the_request_that_is_in_flight(clean_host: Lab) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    fleetctl("swap", "dflash", "autoregressive")
+    fleetctl("swap", "dflash", "autoregressive", "--host", "ct200")
     answer, _ = flying.communicate(timeout=120)
     assert json.loads(answer)["usage"]["completion_tokens"] == 96
 
