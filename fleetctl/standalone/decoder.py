@@ -23,8 +23,9 @@ PREFILL_ROWS = 512
 class Decoder:
     """Generates with ``target``; ``drafter`` may be None in autoregressive mode only.
 
-    ``budget`` (draft nodes a pass), ``top_k`` (candidates a depth) and ``min_prob`` (of a path) shape
-    the tree of the modes ``tree`` and ``shadow``; the chain of ``linear`` and ``shadow`` is as long as the drafter's block.
+    ``budget`` (draft nodes a pass), ``top_k`` (candidates a depth) and ``min_prob`` (of a node's path) shape
+    the tree of the modes ``tree`` and ``shadow``; the chain of ``linear`` and ``shadow`` is as long as the
+    drafter's block.
     """
 
     def __init__(
