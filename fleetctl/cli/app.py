@@ -11,7 +11,7 @@ import typer
 
 from fleetctl import __version__
 from fleetctl.cli import deploy, env, history, hosts, lab, logs, rollback, status, swap
-from fleetctl.errors import Exit, FleetError
+from fleetctl.errors import FleetError
 
 app = typer.Typer(
     name="fleetctl",
@@ -71,6 +71,3 @@ def main() -> None:
 
         Output(json="--json" in sys.argv).print_error(error)
         sys.exit(int(error.exit))
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        sys.exit(int(Exit.OK))
