@@ -14,10 +14,9 @@ import os
 import platform
 import time
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from statistics import geometric_mean
-
-import torch
 
 from fleetctl.bench.prompts import load_prompts
 from fleetctl.standalone.config import load_drafter_config, load_target_config
@@ -136,7 +135,7 @@ def _ratios(figures: dict[Mode, dict[str, Figure]]) -> dict[str, float]:
 def _document(figures: dict[Mode, dict[str, Figure]], given: argparse.Namespace) -> dict[str, object]:
     return {
         "machine": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
+        "torch": version("torch"),
         **{
             name: getattr(given, name)
             for name in ("dtype", "threads", "budget", "min_prob", "top_k", "tokens", "rounds")
