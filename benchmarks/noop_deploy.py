@@ -38,10 +38,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         unit = hosts[0].services[args.service].unit
-        text = subprocess.run(
-            [*_ssh(hosts[0]), f"cat /etc/systemd/system/{unit}"], check=True, capture_output=True
-        ).stdout
-        (folder / unit).write_bytes(text)
+        for host in hosts:
+            ask = [*_ssh(host), f"cat /etc/systemd/system/{unit}"]
+            text = subprocess.run(ask, check=True, capture_output=True).stdout
+            (folder / f"{host.ssh.hostname}.service").write_bytes(text)
         commands = {
             "fleetctl": [sys.executable, "-m", "fleetctl", "deploy", *HOSTS, "--service", args.service],
             "pyinfra": _pyinfra(args.peers, folder, hosts, unit),
@@ -103,8 +103,8 @@ def _pyinfra(peers: Path, folder: Path, hosts: list[Host], unit: str) -> list[st
     ]  # fmt: skip
     (folder / "hosts.py").write_text(f"hosts = {rows!r}\n")
     (folder / "deploy.py").write_text(
-        "from pyinfra.operations import files, systemd\n"
-        f"unit = files.put(src={unit!r}, dest='/etc/systemd/system/{unit}', mode='644')\n"
+        "from pyinfra import host\nfrom pyinfra.operations import files, systemd\n"
+        f"unit = files.put(src=f'{{host.name}}.service', dest='/etc/systemd/system/{unit}', mode='644')\n"
         f"systemd.service(service={unit!r}, running=True, enabled=True)\n"
     )
     return [str(peers / "bin/pyinfra"), "-y", "hosts.py", "deploy.py"]
@@ -125,7 +125,7 @@ def _ansible(peers: Path, folder: Path, hosts: list[Host], unit: str) -> list[st
             "tasks": [
                 {
                     "ansible.builtin.copy": {
-                        "src": unit,
+                        "src": "{{ ansible_host }}.service",
                         "dest": f"/etc/systemd/system/{unit}",
                         "mode": "0644",
                     }
