@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="tokens to decode for each prompt")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=int, default=16)
+    parser.add_argument("--min-prob", type=float, default=0.05)
     parser.add_argument("--top-k", type=int, default=8)
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -65,11 +66,14 @@ def _measure(given: argparse.Namespace) -> dict[Mode, dict[str, Figure]]:
     target_config = load_target_config(given.model)
     drafter_config = load_drafter_config(given.drafter, target_config)
     setup = Setup(
-        given.model, target_config, given.drafter, drafter_config, Mode.TREE, given.budget, given.top_k,
+        given.model, target_config, given.drafter, drafter_config, Mode.TREE, given.budget, given.min_prob, given.top_k,
         given.dtype, given.threads,
     )  # fmt: skip
     target, drafter = load_weights(setup, lambda line: print(line, flush=True))
-    decoders = {mode: Decoder(target, drafter, mode, given.budget, given.top_k) for mode in given.modes}
+    decoders = {
+        mode: Decoder(target, drafter, mode, given.budget, given.top_k, given.min_prob)
+        for mode in given.modes
+    }
     codec = TextCodec(given.model)
     best: dict[Mode, dict[str, Figure]] = {mode: {} for mode in decoders}
     for number in range(1, given.rounds + 1):
@@ -101,7 +105,8 @@ def _decode(decoder: Decoder, prompt: list[int], wanted: int) -> Figure:
 
 def _print(figures: dict[Mode, dict[str, Figure]], given: argparse.Namespace) -> None:
     names = list(next(iter(figures.values())))
-    print(f"\n{given.dtype}, {given.threads} threads, budget {given.budget}, top-k {given.top_k}, "
+    tree = f"budget {given.budget}, min-prob {given.min_prob}, top-k {given.top_k}"
+    print(f"\n{given.dtype}, {given.threads} threads, {tree}, "
           f"{given.tokens} tokens a prompt, best of {given.rounds} rounds")  # fmt: skip
     print(
         f"{'tokens/s (accepted length)':27}" + "".join(f"{name:>15}" for name in names) + "   geometric mean"
@@ -132,7 +137,8 @@ def _document(figures: dict[Mode, dict[str, Figure]], given: argparse.Namespace)
         "machine": platform.processor() or platform.machine(),
         "torch": version("torch"),
         **{
-            name: getattr(given, name) for name in ("dtype", "threads", "budget", "top_k", "tokens", "rounds")
+            name: getattr(given, name)
+            for name in ("dtype", "threads", "budget", "min_prob", "top_k", "tokens", "rounds")
         },
         "modes": {mode.value: {name: asdict(f) for name, f in row.items()} for mode, row in figures.items()},
         "ratios": _ratios(figures),

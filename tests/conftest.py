@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fleetctl.standalone  # noqa: F401  says how torch's threads wait, before torch is imported
 from fleetctl.lab import gpus, hosts, inventory, network, record
 from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS, HostPaths
-
-# As the standalone server does; torch reads it when it is first imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 LAB_INVENTORY = Path(__file__).parents[1] / "inventories" / "lab"
 

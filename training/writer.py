@@ -7,7 +7,6 @@ no per-row bookkeeping. A graph is kept per visible cache length, since attentio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -136,9 +135,3 @@ class Writer:
         for store, value in zip((self.tokens, self.seen, self.column), kept, strict=True):
             store.copy_(value)
         self.graphs[view] = graph
-
-
-def split_batches(count: int, size: int) -> list[slice]:
-    """Slices of at most `size` that cover range(count)."""
-    edges = [*range(0, count, size), count]
-    return [slice(start, stop) for start, stop in pairwise(edges)]

@@ -52,6 +52,11 @@ def _unit(unit: str, properties: systemd.Properties) -> Json:
     }
 
 
+def lasts(fragment: str) -> bool:
+    """Whether a unit read from this file can be started again once it has stopped."""
+    return not fragment.startswith("/run/systemd/transient/") and Path(fragment).is_file()
+
+
 def baseline(slot_gpus: List[int], gpus: Json, leaving: List[int]) -> Dict[str, int]:
     """The memory that each of the slot's GPUs will have in use once the leaving processes are gone.
 

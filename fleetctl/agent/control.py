@@ -45,7 +45,7 @@ def start(args: Json, emit: Emit) -> Json:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        fix = "free some space: `fleetctl env prune` may help; nothing was changed"
+        fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
     done = systemd.run(_command(slot, folder, plan))
     if done.returncode:
@@ -53,7 +53,8 @@ def start(args: Json, emit: Emit) -> Json:
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
         evidence = done.stderr.splitlines()
-        raise AgentError("systemd-run did not start the rollout", where=unit_of(slot), evidence=evidence)
+        what = "systemd-run did not start the rollout; nothing was changed"
+        raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
     return {"id": plan["id"]}
 
 
@@ -91,7 +92,8 @@ def _wait_for_the_last(slot: str) -> None:
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
-    limits = {name: float(plan["deadlines"][name]) for name in DEADLINES}
+    own, leaving = record.deadlines(plan, plan["new"]), record.deadlines(plan, plan.get("old"))
+    limits = {name: max(float(own[name]), float(leaving[name])) for name in DEADLINES}
     undoing = 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + SLACK_S
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -95,7 +96,8 @@ def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
 
 def unit_names(asked: List[str], slots: Dict[str, Any], ports: Dict[str, Any]) -> List[str]:
     """The units asked for, those that the slots' states name, and those that hold the slots' ports."""
-    filling = [(_readable_state(slot) or {}).get("unit") for slot in slots]
+    states = [_readable_state(slot) or {} for slot in slots]
+    filling = [state.get("unit") for state in (*states, *(one.get("previous") or {} for one in states))]
     holders = [owner["unit"] for owner in ports.values() if owner]
     return list(dict.fromkeys(name for name in (*asked, *filling, *holders) if name))
 
@@ -160,9 +162,13 @@ def no_health(error: Optional[str]) -> Dict[str, Any]:
 
 
 def metric_sum(text: str, name: str) -> Optional[float]:
-    """The sum of a Prometheus metric over its labels; None where it is not there."""
+    """The sum of a Prometheus metric over its labels; None where no line of it can be read."""
     rests = [line[len(name) :] for line in text.splitlines() if line.startswith(name)]
-    values = [float(rest.rpartition("}")[2].split()[0]) for rest in rests if rest[:1] in ("{", " ")]
+    values = []
+    for rest in rests:
+        if rest[:1] in ("{", " "):
+            with contextlib.suppress(ValueError, IndexError):
+                values.append(float(rest.rpartition("}")[2].split()[0]))
     return sum(values) if values else None
 
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from fleetctl.agent import probes, systemd
 from fleetctl.agent.probes import Answer
-from fleetctl.agent.record import Record
+from fleetctl.agent.record import Record, deadlines
 from fleetctl.agent.signatures import Signature, Signatures
 from fleetctl.agent.watch import Asked, Interrupt, Watch
 
@@ -56,7 +56,7 @@ class Ladder:
         self._prefix = prefix
         self._unit: str = target["unit"]
         self._port = int(record.plan["port"])
-        self._deadlines: Dict[str, float] = record.plan["deadlines"]
+        self._deadlines = deadlines(record.plan, target)
         self._limit = 0.0
         self._ready_by = 0.0
         self._deadline = 0.0

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from fleetctl.agent import files, gpus, net, probes, record, systemd
-from fleetctl.agent.before import CONTEXT_MIB
+from fleetctl.agent import files, gpus, lock, net, probes, record, systemd
+from fleetctl.agent.before import CONTEXT_MIB, lasts
 
 Json = Dict[str, Any]
 
@@ -18,7 +18,7 @@ ENVIRONMENTS = record.HOME / "envs"
 MARKER = ".fleetctl-env.json"
 ROOM_BYTES = 4 << 20
 ROOM_FILES = 16
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@-]+\.service")
+UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 
 
 def preflight(args: Json, emit: Callable[[Json], None]) -> Json:
@@ -110,6 +110,8 @@ class Preflight:
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
+        self._unfinished()
+        self._leaving(held)
         unit, text = self.new["unit"], self.new["unit_text"]
         ours = {held, (self._slot.get("previous") or {}).get("unit"), (self.old or {}).get("unit")}
         path = systemd.UNITS / unit
@@ -121,6 +123,37 @@ class Preflight:
         ):
             what = f"{path} is there and not from this slot's last rollouts: it is replaced"
             self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
+
+    def _unfinished(self) -> None:
+        """What a power cut left, where nobody is at work: the next rollout begins with it."""
+        slot = self.plan["slot"]
+        if lock.holder(slot) is not None:
+            return
+        for folder in record.unfinished(slot, but=self.plan["id"]):
+            what = f"rollout {folder.name} was left unfinished: it is undone first, or finished if it was committing"
+            self._add(
+                "unfinished", what, str(folder), "see what it began: events.jsonl there", severity="warning"
+            )
+
+    def _leaving(self, held: Optional[str]) -> None:
+        """What leaves must be able to come back, and leave nothing that serves beside it."""
+        if self.old is None:
+            return
+        unit = self.old["unit"]
+        fragment = self.units[unit].get("FragmentPath", "")
+        if probes.running(self.units[unit]) and not lasts(fragment):
+            what = f"{unit} runs from no unit file that lasts ({fragment or 'none'}): nothing could start it again"
+            fix = f"write its unit file to {systemd.UNITS}, or stop {unit} and deploy again"
+            self._add("unit-transient", what, unit, fix)
+        if held and held not in (unit, self.new["unit"]) and probes.running(self.units[held]):
+            what = f"{held}, the slot's recorded service, runs beside {unit}, which has the port"
+            self._add("slot-double", what, held, f"stop the wrong one of the two: systemctl stop {held}")
+        environment = self.old.get("environment")
+        if environment and not os.access(Path(environment) / "bin" / "python", os.X_OK):
+            what = f"the environment of {unit} is gone: it could not be started again"
+            self._add(
+                "environment-leaving", what, environment, "the new service must succeed", severity="warning"
+            )
 
     def _unit(self, said: Optional[List[str]]) -> None:
         unit = self.new["unit"]
@@ -151,10 +184,11 @@ class Preflight:
         if not environment:
             return
         place = Path(environment)
-        fix = f"fleetctl env build: {place.name} is then complete"
+        ours = ENVIRONMENTS in place.parents
+        fix = "fleetctl deploy of that service builds it" if ours else "correct its path in the inventory"
         if not place.is_dir():
             self._add("environment-missing", f"{place} is not there", environment, fix)
-        elif ENVIRONMENTS in place.parents and not (place / MARKER).is_file():
+        elif ours and not (place / MARKER).is_file():
             what = f"the environment is not complete: {MARKER} is missing"
             self._add("environment-incomplete", what, environment, fix)
         elif not os.access(place / "bin" / "python", os.X_OK):
@@ -189,7 +223,9 @@ class Preflight:
             no_inodes = room.f_files > 0 and room.f_favail < ROOM_FILES
             if room.f_bavail * room.f_frsize < ROOM_BYTES or no_inodes:
                 what = f"no room on the disk of {folder}"
-                self._add("disk-full", what, str(folder), "free some: `fleetctl env prune` may help")
+                self._add(
+                    "disk-full", what, str(folder), "free some: `fleetctl env list` shows old environments"
+                )
             elif room.f_flag & os.ST_RDONLY:
                 self._add("disk-read-only", f"{folder} is read-only", str(folder), "mount it writable")
 

@@ -162,6 +162,11 @@ def read_events(folder: Path) -> Iterator[Dict[str, Any]]:
                 yield event
 
 
+def deadlines(plan: Dict[str, Any], target: Optional[Dict[str, Any]]) -> Dict[str, float]:
+    """A target's deadlines in seconds: what it has of its own, the plan's for the rest."""
+    return {**plan["deadlines"], **((target or {}).get("deadlines") or {})}
+
+
 def begun(events: List[Dict[str, Any]]) -> Set[str]:
     """The steps that the record shows as begun: all that an undo may touch."""
     return {event["step"] for event in events if event["state"] == "begin"}

@@ -42,6 +42,7 @@ class Rollout:
         self._interrupt = interrupt
         self._plan: Json = kept.plan
         self._work: Optional[Work] = None
+        self._settled = ""
 
     def run(self) -> Json:
         """Go forward; on whatever goes wrong, back. Writes the result and returns it."""
@@ -70,7 +71,8 @@ class Rollout:
     def _forward(self) -> Json:
         for folder in record.unfinished(self._plan["slot"], but=self._record.folder.name):
             self._record.info(f"rollout {folder.name} was left unfinished: settled first")
-            recover.settle(Record(folder), "found unfinished by the next rollout")
+            came = recover.settle(Record(folder), "found unfinished by the next rollout")
+            self._settled = f"rollout {folder.name}, left unfinished, was settled first: {came['left']}"
         work = self._preflight()
         if isinstance(work, dict):
             return work
@@ -78,7 +80,7 @@ class Rollout:
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
-            steps.stop(work, "stop", work.old["unit"], work.limit("stop"))
+            steps.stop(work, "stop", work.old["unit"], work.limit("stop", work.old))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()
@@ -97,7 +99,8 @@ class Rollout:
         if found.errors:
             first = found.errors[0]
             self._record.fail(first["what"], {"findings": found.findings})
-            refused = outcome("refused", PREFLIGHT, first["what"], first["fix"], first["evidence"])
+            said = first["what"], first["fix"], first["evidence"]
+            refused = outcome("refused", PREFLIGHT, *said, left=self._settled)
             return self._record.result({**refused, "findings": found.findings})
         self._record.ok("nothing stands in the way", {"findings": found.findings})
         self._record.begin("record", "what is there now")
@@ -128,7 +131,7 @@ class Rollout:
         if self._work is None or not begun & record.CHANGING:
             code = ROLLED_BACK if outcome_ == "aborted" else PREFLIGHT
             name = outcome_ if outcome_ == "aborted" else "refused"
-            left = "nothing was changed"
+            left = self._settled or "nothing was changed"
             return self._record.result(outcome(name, code, reason, fix, seen, signature, left))
         return conclude(self._work, begun, outcome(outcome_, ROLLED_BACK, reason, fix, seen, signature))
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent import files, gpus, net, probes, record, systemd, watch
+from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, watch
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signatures
@@ -37,9 +37,9 @@ class Work:
         self.table = Signatures(self.plan.get("signatures") or [])
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
 
-    def limit(self, name: str) -> float:
-        """A deadline of the plan, in seconds."""
-        return float(self.plan["deadlines"][name])
+    def limit(self, name: str, target: Optional[Json] = None) -> float:
+        """A deadline in seconds: the target's own where it has one, else the plan's."""
+        return float(record.deadlines(self.plan, target)[name])
 
     def until(self, limit_s: float, look: Callable[[], Optional[str]]) -> Optional[str]:
         """Ask ``look`` what is still waited for until it says None; the last answer where the time is up."""
@@ -69,25 +69,14 @@ def drain(work: Work) -> None:
 
     def look() -> Optional[str]:
         status, body = net.http("GET", int(work.plan["port"]), "/metrics", timeout=2.0)
-        flying = sum_of(body.decode(errors="replace"), names) if status == 200 else 0
+        text = body.decode(errors="replace") if status == 200 else ""
+        flying = sum(facts.metric_sum(text, name) or 0 for name in names)
         return f"{flying:g} requests in flight" if flying else None
 
-    left = work.until(work.limit("drain"), look)
-    over = f"{left} after {work.limit('drain'):g} s: going on"
+    limit = work.limit("drain", work.old)
+    left = work.until(limit, look)
+    over = f"{left} after {limit:g} s: going on"
     work.record.ok("no request in flight" if left is None else over)
-
-
-def sum_of(text: str, names: List[str]) -> float:
-    """The sum of the named series in a Prometheus text, whatever their labels."""
-    total = 0.0
-    for line in text.splitlines():
-        name = line.split("{", 1)[0].split(" ", 1)[0]
-        if name in names:
-            try:
-                total += float(line.rsplit("}", 1)[-1].split()[0 if "}" in line else 1])
-            except (ValueError, IndexError):
-                continue
-    return total
 
 
 def stop(work: Work, step: str, unit: str, limit: float) -> None:
@@ -168,11 +157,13 @@ def _gpu_memory(wanted: List[int], baseline: Dict[str, int]) -> Optional[str]:
 def install(work: Work) -> None:
     """Put the unit's file where systemd reads it."""
     unit, text = work.new["unit"], work.new["unit_text"]
+    there = work.before["units"][unit]
     work.record.begin("install", f"{systemd.UNITS / unit}")
-    if text is not None:
+    as_it_was = text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
+    if text is not None and not as_it_was:
         files.write(systemd.UNITS / unit, text)
     systemd.daemon_reload()
-    work.record.ok(f"{unit} is in place" if text is not None else f"{unit} as it was")
+    work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place")
 
 
 def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Set
 
-from fleetctl.agent.errors import AgentError
+from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 UNITS = Path("/etc/systemd/system")
 CGROUPS = Path("/sys/fs/cgroup")
@@ -56,9 +56,12 @@ def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subproce
             check=False,
         )
     except FileNotFoundError as error:
-        raise AgentError(f"{command[0]} is not on this host", fix=f"install {command[0]}") from error
+        raise AgentError(
+            f"{command[0]} is not on this host", fix=f"install {command[0]}", exit=PREFLIGHT
+        ) from error
     except subprocess.TimeoutExpired as error:
-        raise AgentError(f"no answer from {' '.join(command)} within {timeout:g} s") from error
+        what = f"no answer from {' '.join(command)} within {timeout:g} s"
+        raise AgentError(what, fix="see what overloads the host, or hangs there", exit=PREFLIGHT) from error
 
 
 def show(units: Sequence[str]) -> Dict[str, Properties]:
@@ -144,7 +147,7 @@ def verify(text: str, name: str) -> List[str]:
 
 def _of_another(line: str, name: str) -> bool:
     """Whether a line is about a unit that this one only depends on."""
-    about = re.match(r"(?:/\S*/)?([\w@:.\\-]+\.[a-z]+):", line)
+    about = re.match(r"(?:/\S*/)?([\w@:.\\-]+\.[a-z]+)(?::| points to )", line)
     return about is not None and about[1] != name
 
 

@@ -39,8 +39,8 @@ def undo(work: Work, begun: Set[str]) -> Undone:
     rungs: List[str] = work.before["rungs"]
     old = work.old
     if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
-        proof = ", ".join(rungs) if rungs else "it passed no probe before"
-        undone.left = f"{unit} serves again ({proof})"
+        serves = f"serves again ({', '.join(rungs)})"
+        undone.left = f"{unit} {serves if rungs else 'was started again; it passed no probe before'}"
     else:
         undone.left = f"{unit} was started again and does not pass what it passed before"
     return undone

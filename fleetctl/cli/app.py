@@ -11,12 +11,13 @@ import typer
 
 from fleetctl import __version__
 from fleetctl.cli import deploy, env, history, hosts, lab, logs, rollback, status, swap
-from fleetctl.errors import Exit, FleetError
+from fleetctl.errors import FleetError
 
 app = typer.Typer(
     name="fleetctl",
     help="Deploy, swap and diagnose LLM servers on your own GPU hosts.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # Rich takes half of the time that --help may take
     pretty_exceptions_enable=False,
 )
 
@@ -70,6 +71,3 @@ def main() -> None:
 
         Output(json="--json" in sys.argv).print_error(error)
         sys.exit(int(error.exit))
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        sys.exit(int(Exit.OK))

@@ -20,7 +20,10 @@ def deploy(
     mode: Annotated[
         str | None, typer.Option(help="The service by its mode.", autocompletion=complete.modes)
     ] = None,
-    slot: Annotated[str | None, typer.Option(help="The slot, where the mode alone is ambiguous.")] = None,
+    slot: Annotated[
+        str | None,
+        typer.Option(help="The slot, where the mode alone is ambiguous.", autocompletion=complete.slots),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would change; change nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:

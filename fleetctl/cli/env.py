@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from fleetctl.errors import FleetError
     from fleetctl.inventory.models import Host
 
-app = typer.Typer(name="env", help="Environments: what is on a host, and building one.", no_args_is_help=True)
+app = typer.Typer(
+    name="env",
+    help="Environments: what is on a host, and building one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 SIMULTANEOUS = 8
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]

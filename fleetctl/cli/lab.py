@@ -16,6 +16,7 @@ app = typer.Typer(
     name="lab",
     help="Local hosts to try everything on: real systemd, journald and sshd.",
     no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

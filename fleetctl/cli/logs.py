@@ -65,7 +65,7 @@ def logs(
 
 def choose(fleet: Fleet, host: str | None, service: str | None, slot: str | None) -> tuple[Host, str | None]:
     """The host and the service meant; a lone word that is no host's name is a service's."""
-    from fleetctl.inventory.select import select_host, select_service
+    from fleetctl.inventory.select import select_host, select_service, select_slot
 
     if host and not service and host not in fleet.hosts:
         known = {name for one in fleet.hosts.values() for name in one.services}
@@ -74,7 +74,10 @@ def choose(fleet: Fleet, host: str | None, service: str | None, slot: str | None
     chosen = select_host(fleet, host, service=service, slot=slot)
     if service and slot:
         raise FleetError("a service and --slot are one too many", fix="name the service, or its slot")
-    return chosen, select_service(chosen, service=service) if service else None
+    if service:
+        return chosen, select_service(chosen, service=service)
+    select_slot(chosen, slot)
+    return chosen, None
 
 
 def filling(agent: Agent, host: Host, slot: str | None) -> str:

@@ -48,6 +48,8 @@ def _named(host: Host, listener: Listener) -> Listener:
 
 def _exit_code(ends: dict[str, Outcome | FleetError], interrupt: Interrupt) -> Exit:
     outcomes = [end for end in ends.values() if isinstance(end, Outcome)]
+    if any(isinstance(end, FleetError) and end.exit == Exit.NOT_RESTORED for end in ends.values()):
+        return Exit.NOT_RESTORED
     if len(outcomes) < len(ends):
         return Exit.INTERRUPTED if interrupt.asked else fleet.exit_code(ends)
     planned = [outcome for outcome in outcomes if outcome.verdict == "planned"]
@@ -75,5 +77,8 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
             if finding.get("fix"):
                 output.line(f"    fix: {finding['fix']}")
         return
-    seconds = sum((outcome.result or {}).get("seconds", {}).values())
+    if outcome.result is None:
+        output.line(f"{name} goes on as it was, not restarted; done: {', '.join(outcome.changes)}")
+        return
+    seconds = sum(outcome.result["seconds"].values())
     output.line(f"{name} serves (mode {outcome.mode}), proven by a generation; {seconds:.1f} s on the host")

@@ -11,6 +11,7 @@ library only.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,12 +86,16 @@ def top_log_probs(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch
     return values - logits.logsumexp(dim=-1, keepdim=True), tokens
 
 
-def build_tree(root: int, log_probs: torch.Tensor, tokens: torch.Tensor, budget: int) -> DraftTree:
+def build_tree(
+    root: int, log_probs: torch.Tensor, tokens: torch.Tensor, budget: int, min_score: float = -math.inf
+) -> DraftTree:
     """The tree of at most ``budget`` draft nodes (the root not counted) with the highest total probability.
 
     ``log_probs`` [depths, k] descends along k, as ``top_log_probs`` returns it with ``tokens`` of the same
     shape. Of equally good prefixes the shallower comes first, then the one that was reached first. Fewer
-    than ``budget`` nodes come back only when no other prefix exists.
+    than ``budget`` nodes come back when no other prefix exists, or none whose score reaches ``min_score``: a
+    node is verified with about its path's probability, so a less likely one costs more than it brings. The
+    best first token is drafted whatever its score.
     """
     if budget < 1:
         raise ValueError(f"budget: {budget} is not a node count of at least 1")
@@ -116,6 +121,8 @@ def build_tree(root: int, log_probs: torch.Tensor, tokens: torch.Tensor, budget:
     push(0, 0)
     while heap and len(tree) <= budget:
         negative, depth, _, parent, rank = heapq.heappop(heap)
+        if -negative < min_score and len(tree) > 1:
+            break
         tree.tokens.append(names[depth - 1][rank])
         tree.parents.append(parent)
         tree.depths.append(depth)

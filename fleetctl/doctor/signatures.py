@@ -260,7 +260,7 @@ SYS = [
         "sys-disk-full",
         r"No space left on device",
         "a disk is full",
-        "free some space: caches under ~/.cache and ~/.triton, old environments (`fleetctl env prune`)",
+        "free some space: caches under ~/.cache and ~/.triton, old environments (`fleetctl env list`)",
     ),
 ]
 

@@ -62,8 +62,8 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
     """What bringing the model would do; changes nothing on the host.
 
     ``root`` is the fleet folder. :class:`FleetError`: exit 2 where the source is no folder of files, exit 5
-    where a model without a source is not on the host, or where its path holds something that fleetctl did
-    not send.
+    where a model without a source is not on the host, or where its path holds another one: a model, like an
+    environment, is never changed once it is there.
     """
     there = agent.call("model.status", path=ref.path)
     if ref.source is None:
@@ -85,6 +85,13 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
     source = root / ref.source
     digest, files = fingerprint(source, root / CACHE)
     is_there = there["digest"] == digest
+    if there["exists"] and not is_there:
+        raise FleetError(
+            f"the model on the host is another one: {there['digest']} there, {digest} in {source}",
+            where=ref.path,
+            fix="give the changed model a path of its own in the inventory: what serves now may be started again",
+            exit=Exit.PREFLIGHT,
+        )
     return ModelPlan(ref.path, source, digest, is_there, files, there["partial_bytes"], there["free_bytes"])
 
 

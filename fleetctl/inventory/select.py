@@ -83,7 +83,8 @@ def select_swap(fleet: Fleet, old: str, new: str, host: str | None = None) -> Ho
     """The host on which ``new`` takes ``old``'s place; both must be services of one slot."""
     if old == new:
         raise FleetError(
-            f"{old} cannot be swapped for itself", fix=f"fleetctl deploy --service {old} starts it anew"
+            f"{old} cannot be swapped for itself",
+            fix=f"fleetctl deploy --service {old} brings it as the inventory has it",
         )
     if host is not None:
         chosen = select_host(fleet, host)

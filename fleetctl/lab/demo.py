@@ -14,17 +14,17 @@ from pathlib import Path
 
 import yaml
 from rich.console import Console
-from rich.table import Table
 
 from fleetctl.bench.client import Sample, measure
 from fleetctl.bench.prompts import Prompt, load_prompts
+from fleetctl.cli.output import Output
 from fleetctl.errors import Exit
 from fleetctl.inventory.loader import Fleet, load_fleet
 
 HOST = "ct200"
 SERVICES = ("autoregressive", "dflash", "shadow", "ddtree")
 MAX_TOKENS = 128
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     prompts = load_prompts(fleet.root / "playbooks/bench/five-prompts.yaml")
     samples = {service: _measure(fleet, service, prompts) for service in SERVICES}
     _fleetctl("history", HOST)
-    console.print(_table(samples, prompts))
+    _print_table(samples, prompts)
     console.print(
         f"\nDone in {time.monotonic() - started:.0f} s. The lab is still up: see README, By hand; "
         "`make lab-down` removes it."
@@ -104,24 +104,19 @@ def _measure(fleet: Fleet, service: str, prompts: list[Prompt]) -> list[Sample]:
     return samples
 
 
-def _table(samples: dict[str, list[Sample]], prompts: list[Prompt]) -> Table:
-    table = Table(title=f"Five prompts, greedy, float32, {MAX_TOKENS} tokens each, on this machine's CPU")
-    table.add_column("service")
-    for prompt in prompts:
-        table.add_column(prompt.name, justify="right")
-    table.add_column("tokens/s", justify="right", style="bold")
-    table.add_column("accepted length", justify="right")
+def _print_table(samples: dict[str, list[Sample]], prompts: list[Prompt]) -> None:
+    columns = ["service", *(prompt.name for prompt in prompts), "tokens/s", "accepted length"]
+    rows = []
     for service, taken in samples.items():
-        seconds = sum(sample.tokens / sample.tokens_per_second for sample in taken)
+        seconds = sum(sample.seconds for sample in taken)
         tokens = sum(sample.tokens for sample in taken)
         passes = sum(sample.tokens / sample.accepted_length for sample in taken)
-        table.add_row(
-            service,
-            *(f"{sample.tokens_per_second:.1f}" for sample in taken),
-            f"{tokens / seconds:.1f}",
-            f"{tokens / passes:.2f}",
-        )
-    return table
+        each = [f"{sample.tokens_per_second:.1f}" for sample in taken]
+        rows.append([service, *each, f"{tokens / seconds:.1f}", f"{tokens / passes:.2f}"])
+    console.print(
+        f"\nTokens/s, greedy, float32, at most {MAX_TOKENS} tokens a prompt, on this machine's CPU:"
+    )
+    Output().table(columns, rows)
 
 
 if __name__ == "__main__":

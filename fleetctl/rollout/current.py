@@ -9,6 +9,7 @@ from fleetctl.inventory.models import Host
 from fleetctl.services.target import Target, recorded_target
 
 RUNNING = {"active", "activating", "reloading", "deactivating"}
+PARTS = ("ports", "units")
 
 Facts = dict[str, Any]
 
@@ -18,8 +19,19 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
 
     It is the unit that owns the slot's port, adopted where fleetctl did not deploy it; where nobody owns the
     port, the unit of the slot's last commit. Raises ``FleetError`` (exit 5) where a process outside any
-    service unit holds the port: nothing could bring that one back.
+    service unit holds the port: nothing could bring that one back; and where the host could not say what is there.
     """
+    unread = [
+        f"{part}: {facts['errors'][part]}" for part in (f"slots.{slot}", *PARTS) if part in facts["errors"]
+    ]
+    if unread:
+        raise FleetError(
+            "the host could not say what fills the slot",
+            where=f"{host.host}, slot {slot}",
+            fix=f"see /var/lib/fleetctl/slots/{slot}.json and systemd there; nothing was changed",
+            evidence=unread,
+            exit=Exit.PREFLIGHT,
+        )
     state = facts["slots"][slot]["state"]
     owner = facts["ports"].get(str(host.slots[slot].port))
     if owner and not str(owner["unit"] or "").endswith(".service"):

@@ -54,7 +54,7 @@ def deploy_service(
 ) -> Outcome:
     """Put ``service_name`` into its slot on ``host``, in place of ``leaving`` where that is named.
 
-    Raises ``FleetError`` with the exit codes of docs/architecture.md; whatever fails, the slot serves as before.
+    Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
     service = host.services[service_name]
     slot = service.slot
@@ -67,10 +67,12 @@ def deploy_service(
         new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
         found = difference(host, slot, new, old, facts)
         changes = [*needs.changes, *found.changes]
+        if needs.changes and found.warnings:
+            changes.append(f"restart {new.unit}: {'; '.join(found.warnings)}")
         outcome = Outcome(host.host, slot, service_name, service.mode, "unchanged", changes, found.diff)
         if not changes:
             if found.warnings:
-                raise _unhealthy(host, slot, service_name, found.warnings)
+                raise _unhealthy(host, slot, new, found.warnings)
             return outcome
         plan = Plan(
             kind="swap" if leaving else "deploy",
@@ -87,11 +89,9 @@ def deploy_service(
             outcome.findings = _findings(agent, plan, needs.pending)
             return outcome
         needs.bring(on_event)
-        if not found.changes:
-            outcome.verdict = "done"
-            return outcome
-        outcome.result = run_rollout(agent, plan, interrupt, on_event)
         outcome.verdict = "done"
+        if found.changes or found.warnings:
+            outcome.result = run_rollout(agent, plan, interrupt, on_event)
         return outcome
 
 
@@ -113,11 +113,12 @@ def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Targe
         )
 
 
-def _unhealthy(host: Host, slot: str, service: str, warnings: list[str]) -> FleetError:
+def _unhealthy(host: Host, slot: str, new: Target, warnings: list[str]) -> FleetError:
     return FleetError(
         "; ".join(warnings) + "; nothing was changed",
         where=f"{host.host}, slot {slot}",
-        fix=f"fleetctl logs {host.host} {service}; a service that still loads needs only time",
+        fix=f"fleetctl logs {host.host} {new.service}; a service that still loads needs only time, one that "
+        f"hangs a restart (`systemctl restart {new.unit}` there) or fleetctl rollback",
         exit=Exit.PREFLIGHT,
     )
 

@@ -19,16 +19,23 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
     Raises ``FleetError``: exit 4 locked, 5 refused, 6 rolled back, 7 not restored, 130 interrupted.
     """
     message = plan.to_message()
-    bound = 60.0 + 2 * sum(message["deadlines"].values())
+    limits = message["deadlines"]
+    bound = 60.0 + sum(limits.values()) + sum({**limits, **(plan.old.deadlines if plan.old else {})}.values())
     if interrupt.asked:
-        raise KeyboardInterrupt
+        raise FleetError(
+            f"interrupted before the {plan.kind} of {plan.new.service} began; the slot was not touched",
+            where=f"{plan.host}, slot {plan.slot}",
+            fix=f"run it again when {plan.new.service} is wanted",
+            exit=Exit.INTERRUPTED,
+        )
     with interrupt.covers(agent, message["id"]):
         try:
             agent.call("rollout.start", plan=message, timeout=30)
+            interrupt.repeat(agent, message["id"])
             result = agent.call("rollout.follow", id=message["id"], on_event=on_event, timeout=bound)
         except FleetError:
             if interrupt.left:
-                raise _left_to_host(plan, message["id"]) from None
+                raise _left_to_host(plan, message["id"], interrupt.was_told(message["id"])) from None
             raise
     if result["outcome"] == "done" and not interrupt.asked:
         return dict(result)
@@ -49,9 +56,10 @@ def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool
     )
 
 
-def _left_to_host(plan: Plan, rollout: str) -> FleetError:
+def _left_to_host(plan: Plan, rollout: str, told: bool) -> FleetError:
+    what = "which goes on undoing it" if told else "which may not know that it is to be undone"
     return FleetError(
-        f"rollout {rollout} is left to the host, which goes on undoing it",
+        f"rollout {rollout} is left to the host, {what}",
         where=f"{plan.host}, slot {plan.slot}",
         fix=f"fleetctl history {plan.host}, fleetctl status {plan.host}",
         exit=Exit.INTERRUPTED,

@@ -11,6 +11,9 @@ from types import FrameType
 from fleetctl.errors import FleetError
 from fleetctl.transport.agent import Agent
 
+ASKED_S = 10.0
+"""How long the second ^C waits for the host to know of the first."""
+
 
 class Interrupt:
     """Counts ^C while rollouts run; made once a command, in the main thread, by ``installed()``."""
@@ -19,6 +22,7 @@ class Interrupt:
         self.asked = False
         self.left = False
         self._rollouts: dict[str, Agent] = {}
+        self._told: dict[str, threading.Event] = {}
 
     @contextmanager
     def installed(self) -> Iterator[Interrupt]:
@@ -32,23 +36,37 @@ class Interrupt:
     @contextmanager
     def covers(self, agent: Agent, rollout: str) -> Iterator[None]:
         """Within this context ``rollout`` runs on the agent's host, and ^C is about it."""
+        self._told[rollout] = threading.Event()
         self._rollouts[rollout] = agent
         try:
             yield
         finally:
             del self._rollouts[rollout]
 
+    def repeat(self, agent: Agent, rollout: str) -> None:
+        """Ask again for a rollout that has just started: a ^C during its start found nothing to abort."""
+        if self.asked:
+            self._abort(agent, rollout)
+
+    def was_told(self, rollout: str) -> bool:
+        """Whether the host has answered that it knows of the wish to undo ``rollout``."""
+        return self._told[rollout].is_set()
+
     def _on_sigint(self, _signum: int, _frame: FrameType | None) -> None:
+        tell = self._leave if self.asked else self._abort
         self.left = self.asked
         self.asked = True
         if not self._rollouts:
             raise KeyboardInterrupt
         for rollout, agent in list(self._rollouts.items()):
-            threading.Thread(target=self._tell, args=(agent, rollout), daemon=True).start()
+            threading.Thread(target=tell, args=(agent, rollout), daemon=True).start()
 
-    def _tell(self, agent: Agent, rollout: str) -> None:
-        if self.left:
-            agent.close()
-        else:
-            with suppress(FleetError):
-                agent.call("rollout.abort", id=rollout, timeout=30)
+    def _abort(self, agent: Agent, rollout: str) -> None:
+        with suppress(FleetError):
+            agent.call("rollout.abort", id=rollout, timeout=30)
+            self._told[rollout].set()
+
+    def _leave(self, agent: Agent, rollout: str) -> None:
+        """End the session, but not before the first ^C has arrived: closing it ends the agent at once."""
+        self._told[rollout].wait(ASKED_S)
+        agent.close()

@@ -69,9 +69,10 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
     changes: list[str] = []
     unit = facts["units"].get(new.unit, {})
     before = (unit.get("text") or "").splitlines()
-    after = (new.unit_text or "").splitlines()
     names = (f"{new.unit} on {host.host}", f"{new.unit} planned")
-    diff = list(difflib.unified_diff(before, after, *names, lineterm="", n=1))
+    diff = []
+    if new.unit_text is not None:
+        diff = list(difflib.unified_diff(before, new.unit_text.splitlines(), *names, lineterm="", n=1))
     if diff:
         changes.append(f"{'change' if before else 'write'} {new.unit}")
     state = facts["slots"][slot]["state"] or {}
@@ -79,14 +80,16 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
-    elif old and diff and is_running(facts, old.unit):
-        changes.append(f"stop {old.unit} as it is")
-    if changes or not is_running(facts, new.unit):
-        changes.append(f"start {new.unit} ({new.service}, mode {new.mode}) on port {host.slots[slot].port}")
+    lasting = []
     if unit.get("UnitFileState") != "enabled":
-        changes.append(f"enable {new.unit} at boot")
+        lasting.append(f"enable {new.unit} at boot")
     if not changes and (state.get("unit") != new.unit or state.get("service") != new.service):
-        changes.append(f"record {new.service} as what fills the slot")
+        lasting.append(f"record {new.service} as what fills the slot")
+    if (changes or lasting) and old and old.unit == new.unit and is_running(facts, old.unit):
+        changes.append(f"stop {old.unit} as it is")
+    if changes or lasting or not is_running(facts, new.unit):
+        changes.append(f"start {new.unit} ({new.service}, mode {new.mode}) on port {host.slots[slot].port}")
+    changes += lasting
     return Difference(changes, diff, _warnings(slot, new, facts) if not changes else [])
 
 
@@ -94,7 +97,9 @@ def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:
     health = facts["slots"][slot]["health"] or {}
     if health.get("status") != 200:
         seen = f"answers {health['status']}" if health.get("status") else "does not answer"
-        return [f"{new.unit} is deployed as wanted, but its /health {seen}"]
+        restarts = facts["units"].get(new.unit, {}).get("NRestarts")
+        often = f", and systemd has restarted it {restarts} times" if restarts else ""
+        return [f"{new.unit} is deployed as wanted, but its /health {seen}{often}"]
     if new.model_id not in health.get("models", []):
         return [f"{new.unit} is deployed as wanted, but serves {health.get('models')}, not {new.model_id}"]
     return []

@@ -22,6 +22,7 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
     """
     with open_agent(host) as agent:
         facts = gather_facts(agent, host)
+        old = current_target(host, slot, facts)
         previous: dict[str, Any] | None = (facts["slots"][slot]["state"] or {}).get("previous")
         if not previous:
             raise FleetError(
@@ -30,7 +31,6 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
                 fix=f"fleetctl history {host.host} lists what happened; fleetctl deploy brings a service",
             )
         new = recorded_target(host, slot, previous, adopted=bool(previous.get("adopted")))
-        old = current_target(host, slot, facts)
         found = difference(host, slot, new, old, facts)
         service = host.services.get(new.service)
         plan = Plan(

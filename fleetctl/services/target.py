@@ -14,7 +14,10 @@ from fleetctl.services.unit import render_unit
 
 @dataclass(frozen=True)
 class Target:
-    """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept."""
+    """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept.
+
+    ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold.
+    """
 
     service: str
     mode: str
@@ -27,6 +30,7 @@ class Target:
     model_paths: list[str] = field(default_factory=list)
     metrics: dict[str, str] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=lambda: Probe().model_dump())
+    deadlines: dict[str, float] = field(default_factory=dict)
     adopted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +79,7 @@ def _known(host: Host, service: Service) -> dict[str, Any]:
         "model_paths": paths,
         "metrics": metrics(host, service),
         "probe": service.probe.model_dump(),
+        "deadlines": service.deadlines.model_dump(),
     }
 
 
@@ -88,4 +93,5 @@ def _unknown(unit: str) -> dict[str, Any]:
         "model_paths": [],
         "metrics": {},
         "probe": Probe().model_dump(),
+        "deadlines": {},
     }

@@ -43,6 +43,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_whole(0, 65535), default=30000, help="default: %(default)s; 0 lets the system choose")
     add("--budget", type=_whole(1, MAX_BUDGET), default=16, help="draft nodes a pass (default: %(default)s)")
+    add("--min-prob", type=_probability, default=0.05, metavar="P",
+        help="draft nodes less probable than this are left out of the tree (default: %(default)s)")  # fmt: skip
     add("--top-k", type=_whole(1, MAX_BUDGET), default=8, help="candidates a depth (default: %(default)s)")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="default: %(default)s")
     add("--served-model-name", metavar="NAME", help="the model's id in requests (default: the folder's name)")
@@ -71,6 +73,16 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return value
 
     return number
+
+
+def _probability(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{value:g} is not a probability below 1")
+    return value
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -111,6 +123,7 @@ def _loader(given: argparse.Namespace) -> Callable[[], Model]:
             drafter=drafter,
             mode=given.mode,
             budget=given.budget,
+            min_prob=given.min_prob,
             top_k=given.top_k,
             dtype=given.dtype,
             threads=given.threads,
@@ -127,7 +140,7 @@ def serve(given: argparse.Namespace) -> int:
     host, port = bound.getsockname()[:2]
     served = given.served_model_name or given.model.resolve().name
     labels = {"mode": given.mode.value, "model": served, "dtype": given.dtype}
-    labels |= {"budget": str(given.budget), "top_k": str(given.top_k)}
+    labels |= {"budget": str(given.budget), "top_k": str(given.top_k), "min_prob": str(given.min_prob)}
     metrics = Metrics(labels)
 
     def finished(job: Job) -> None:
@@ -164,8 +177,6 @@ def serve(given: argparse.Namespace) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """The command; returns the exit status."""
-    # Threads that spin at each barrier slow a busy machine down fivefold; read when torch is first imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return serve(_parser().parse_args(arguments))
     except StartError as error:
@@ -174,4 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    # A pass that outlasts the drain still runs on its thread; an orderly exit would abort it, and the process with it.
+    os._exit(status)

@@ -6,6 +6,7 @@ its sample) after the tokens before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -22,17 +23,27 @@ PREFILL_ROWS = 512
 class Decoder:
     """Generates with ``target``; ``drafter`` may be None in autoregressive mode only.
 
-    ``budget`` (draft nodes a pass) and ``top_k`` (candidates a depth) shape the tree of the modes ``tree``
-    and ``shadow``; the chain of ``linear`` and ``shadow`` is as long as the drafter's block.
+    ``budget`` (draft nodes a pass), ``top_k`` (candidates a depth) and ``min_prob`` (of a node's path) shape
+    the tree of the modes ``tree`` and ``shadow``; the chain of ``linear`` and ``shadow`` is as long as the
+    drafter's block.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, mode: Mode, budget: int, top_k: int) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        mode: Mode,
+        budget: int,
+        top_k: int,
+        min_prob: float = 0.0,
+    ) -> None:
         if drafter is None and mode is not Mode.AUTOREGRESSIVE:
             raise ValueError(f"mode {mode} needs a drafter")
         self._target = target
         self._drafter = drafter
         self._mode = mode
         self._budget = budget
+        self._min_score = math.log(min_prob) if min_prob else -math.inf
         self._top_k = top_k
 
     @torch.inference_mode()
@@ -72,7 +83,7 @@ class Decoder:
         if self._mode is Mode.LINEAR:
             return chain([last, *logits.argmax(-1).tolist()])
         log_probs, tokens = top_log_probs(logits, self._top_k)
-        tree = build_tree(last, log_probs, tokens, self._budget)
+        tree = build_tree(last, log_probs, tokens, self._budget, self._min_score)
         if self._mode is Mode.TREE:
             return tree
         tree.ancestor_mask()

@@ -30,6 +30,7 @@ class Setup:
     drafter: DrafterConfig | None
     mode: Mode
     budget: int
+    min_prob: float
     top_k: int
     dtype: str
     threads: int
@@ -57,7 +58,7 @@ def load_weights(setup: Setup, report: Callable[[str], None]) -> tuple[Target, D
 
 def load_decoder(setup: Setup, report: Callable[[str], None]) -> Decoder:
     """A decoder over what ``load_weights`` loads."""
-    return Decoder(*load_weights(setup, report), setup.mode, setup.budget, setup.top_k)
+    return Decoder(*load_weights(setup, report), setup.mode, setup.budget, setup.top_k, setup.min_prob)
 
 
 def load_model(setup: Setup, report: Callable[[str], None]) -> Model:

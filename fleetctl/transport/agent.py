@@ -156,7 +156,8 @@ class Agent:
                     self.hello = json.loads(words)["hello"]
                     return held
                 if words.strip() == WORD + "send":
-                    self._channel.sendall(agent.data)
+                    with suppress(OSError):  # a host that refuses closes its end, and says why
+                        self._channel.sendall(agent.data)
                 elif words.startswith(WORD):
                     raise self._refusal(words.removeprefix(WORD).split())
                 else:

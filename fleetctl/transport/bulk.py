@@ -118,7 +118,7 @@ def _failure(settings: Settings, destination: str, code: int, said: str) -> Flee
     exit = Exit.PREFLIGHT
     where = f"{settings.name}:{destination}"
     if "No space left on device" in said or "Disk quota exceeded" in said:
-        what, fix = "the disk is full", f"free space there: `df -h {destination}`, `fleetctl env prune`"
+        what, fix = "the disk is full", f"free space there: `df -h {destination}`, `fleetctl env list`"
     elif "rsync: command not found" in said or "rsync: not found" in said or code == 127:
         what, fix = "the host has no rsync", "install it there: `apt-get install rsync`"
     elif "Permission denied (" not in said and (

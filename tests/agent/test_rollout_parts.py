@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import before, control, record, steps, systemd
+from fleetctl.agent import before, control, facts, record, systemd
 from fleetctl.agent.errors import AgentError
 
 METRICS = """# HELP x:running requests that run
@@ -22,8 +22,8 @@ x:odd{model="a b"} NaN?
 
 
 def test_sums_the_named_series_whatever_their_labels() -> None:
-    assert steps.sum_of(METRICS, ["x:running", "x:queued"]) == 7
-    assert steps.sum_of(METRICS, ["x:odd", "x:none"]) == 0
+    assert [facts.metric_sum(METRICS, name) for name in ("x:running", "x:queued")] == [3, 4]
+    assert [facts.metric_sum(METRICS, name) for name in ("x:odd", "x:none")] == [None, None]
 
 
 def gpu(index: int, used: int | None) -> dict[str, Any]:
@@ -57,6 +57,7 @@ def test_the_baseline_is_what_the_leaving_processes_leave(
         ("a.service:3: Unknown key 'X' in section [Service], ignoring.", False),
         ("a.service: Command /no is not executable: No such file or directory", False),
         ("/lib/systemd/system/snapd.service:23: Unknown key name 'RestartMode'", True),
+        ('b.service points to "b.old" which is not a valid unit name: Invalid cross-device link', True),
         ("multi-user.target: Cannot add dependency job", True),
         ("Failed to prepare filename: Invalid argument", False),
     ],

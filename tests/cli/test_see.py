@@ -148,7 +148,7 @@ def test_a_lone_word_of_logs_may_be_a_service(fleetctl: Fleetctl) -> None:
 
 
 def test_history_of_all_hosts_newest_first(fleetctl: Fleetctl, records: None) -> None:
-    document = json.loads(fleetctl("history", "--json").stdout)
+    document = json.loads(fleetctl("history", "--json", "-n", "1000").stdout)
     ours = [entry for entry in document["rollouts"] if entry["id"].endswith("-native-test")]
     assert [(entry["host"], entry["outcome"]) for entry in ours] == [
         ("ct129", "rolled-back"),

@@ -132,8 +132,9 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     (lab.state("ct200") / "standin.py").write_text(STANDIN.read_text())
     site = Site(lab, tmp_path)
     yield site
+    units = f"/etc/systemd/system/{{,multi-user.target.wants/}}{site.slot}-*"
     lab.run(
         "ct200",
-        f"systemctl stop '{site.slot}-*.service'; rm -f /etc/systemd/system/{site.slot}-*",
+        f"systemctl stop '{site.slot}-*.service'; rm -f {units}; systemctl daemon-reload",
         check=False,
     )

@@ -19,7 +19,10 @@ from tests.conftest import Lab
 pytestmark = [pytest.mark.lab, pytest.mark.model, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
-UNITS = "systemctl stop 'fleetctl-*.service'; rm -rf /var/lib/fleetctl/slots /etc/systemd/system/fleetctl-*"
+UNITS = (
+    "systemctl stop 'fleetctl-*.service'; rm -rf /var/lib/fleetctl/slots/{native,wrapper}.json; "
+    "rm -f /etc/systemd/system/{,multi-user.target.wants/}fleetctl-*; systemctl daemon-reload"
+)
 
 
 @pytest.fixture
@@ -71,14 +74,16 @@ def test_deploy_in_tree_mode_swap_break_and_roll_back(clean_host: Lab, tmp_path:
 
 def test_a_swap_answers_the_request_that_is_in_flight(clean_host: Lab) -> None:
     fleetctl("deploy", "ct200", "--service", "dflash")
-    body = json.dumps({"prompt": "Once upon a time", "max_tokens": 96, "ignore_eos": True})
+    body = json.dumps(
+        {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 96, "ignore_eos": True}
+    )
     ask = ["curl", "-s", "-m", "120", "-d", body, "-H", "Content-Type: application/json"]
     flying = subprocess.Popen(
         [*ask, f"http://{clean_host.address('ct200')}:30001/v1/completions"],
         stdout=subprocess.PIPE,
         text=True,
     )
-    fleetctl("swap", "dflash", "autoregressive")
+    fleetctl("swap", "dflash", "autoregressive", "--host", "ct200")
     answer, _ = flying.communicate(timeout=120)
     assert json.loads(answer)["usage"]["completion_tokens"] == 96
 

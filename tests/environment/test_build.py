@@ -126,7 +126,7 @@ def test_second_build_does_nothing(host: Host) -> None:
     began = time.monotonic()
     second = host.build(alpha)
     assert (second["path"], second["built"]) == (first["path"], False)
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < 1
     assert host.events == []
     assert Path(first["path"]).stat().st_mtime_ns == stamp
 

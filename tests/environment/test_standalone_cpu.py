@@ -34,4 +34,4 @@ def test_standalone_cpu_is_built_and_found_again(lab: Lab) -> None:
         again = ensure_environment(agent, host, spec, REPOSITORY, events.append, facts)
         seconds = time.monotonic() - began
     assert (again.path, again.built) == (made.path, False)
-    assert seconds < 1.0
+    assert seconds < 5

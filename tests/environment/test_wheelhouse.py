@@ -47,7 +47,7 @@ def test_second_time_asks_no_index(index: Path, platform: HostPlatform, tmp_path
         path.unlink()
     began, events = time.monotonic(), []
     second = resolve(spec("alpha==1.0"), platform, tmp_path / "c", events.append)
-    assert time.monotonic() - began < 0.1
+    assert time.monotonic() - began < 1
     assert second == first
     assert second.digest == first.digest
     assert events == []

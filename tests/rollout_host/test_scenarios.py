@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 from fleetctl.lab import gpus
 from tests.rollout_host.host import AgentSaid
 from tests.rollout_host.scenarios import ALL, Runner, scenario
-from tests.rollout_host.site import Json, Site, steps
+from tests.rollout_host.site import DEADLINES, Json, Site, steps
 
 EARLY = ("process", "unit", "port")
 LADDER = ["process", "unit", "port", "health", "models", "generate"]
@@ -84,9 +85,7 @@ def swap_waits_for_requests_in_flight(site: Site) -> None:
     answers: list[str] = []
     asking = threading.Thread(target=lambda: answers.append(site.host.run(ask, check=False)))
     asking.start()
-    while f"{site.slot}" and 'x:running{model="m"} 1' not in site.host.run(
-        f"curl -s 127.0.0.1:{site.port}/metrics"
-    ):
+    while 'x:running{model="m"} 1' not in site.host.run(f"curl -s 127.0.0.1:{site.port}/metrics"):
         time.sleep(0.05)
     new = site.target("two")
     _events, result = site.roll(site.plan(new, old))
@@ -173,12 +172,10 @@ def a_fatal_line_ends_the_wait(site: Site) -> None:
         "reason": "the port is taken",
         "fix": "",
     }
-    begun = time.monotonic()
     said = ["[Errno 98] address already in use"]
     result = fails(site, (*EARLY, "health"), signatures=[known], never=True, says=said)
     assert result["signature"]["id"] == "svc-port-taken"
-    assert result["seconds"].get("health", 0) < 2
-    assert time.monotonic() - begun < 20
+    assert result["seconds"].get("health", 0) < 4, "the fatal line, not the deadline, ends it"
 
 
 @scenario
@@ -186,7 +183,7 @@ def the_old_one_ignores_sigterm(site: Site) -> None:
     old = site.deploy("one", deaf=True)
     _, result = site.roll(site.plan(site.target("two"), old, stop=1))
     assert result["outcome"] == "done", result
-    assert 1 <= result["seconds"]["stop"] < 2.5
+    assert 1 <= result["seconds"]["stop"] < 4
     assert site.serves("two")
 
 
@@ -242,6 +239,42 @@ def someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
     assert state is not None
     assert state["previous"]["adopted"] is True
     assert state["previous"]["unit_text"] == theirs["unit_text"]
+
+
+@scenario
+def a_unit_that_could_not_be_started_again_is_not_stopped(site: Site) -> None:
+    theirs = site.target("theirs")
+    knobs = json.dumps({"port": site.port, "model": "theirs"})
+    command = f"/usr/bin/python3 -I -S /var/lib/fleetctl/standin.py '{knobs}'"
+    site.host.run(f"systemd-run -q --unit={theirs['unit']} {command}")
+    while not site.serves("theirs"):
+        time.sleep(0.1)
+    _, result = site.roll(site.plan(site.target("ours"), {**theirs, "adopted": True}))
+    assert (result["outcome"], result["exit"]) == ("refused", 5), result
+    assert [one["id"] for one in result["findings"] if one["severity"] == "error"] == ["unit-transient"]
+    assert site.serves("theirs")
+    site.host.run(f"systemctl stop {theirs['unit']}")
+
+
+@scenario
+def an_old_one_that_loads_longer_has_its_own_deadline(site: Site) -> None:
+    old = site.deploy("one", load=3)
+    own = {"deadlines": {**DEADLINES, "ready": 15}}
+    _, result = site.roll(site.plan(site.target("two", die=0.1), {**old, **own}, ready=2))
+    assert_back(site, old, result, *EARLY)
+
+
+@scenario
+def an_unchanged_unit_file_is_not_written_again(site: Site) -> None:
+    old = site.deploy("one")
+    path = site.host.root / "etc/systemd/system" / old["unit"]
+    (site.host.state / old["unit"]).write_text(old["unit_text"])
+    path.unlink()
+    path.symlink_to(f"/var/lib/fleetctl/{old['unit']}")
+    site.host.run("systemctl daemon-reload")
+    _, result = site.roll(site.plan(old, old))
+    assert result["outcome"] == "done", result
+    assert path.is_symlink()
 
 
 @scenario
@@ -363,6 +396,8 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
         site.roll(plan, crash)
     assert said.value.error["exit"] == 7
     new = site.target("three")
+    found = site.host.call("preflight", {"plan": site.plan(new, old)})["findings"]
+    assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
     _events, result = site.roll(site.plan(new, old))
     assert result["outcome"] == "done", result
     _, settled = site.follow(plan["id"])

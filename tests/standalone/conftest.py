@@ -38,7 +38,7 @@ def decoders(model_folder: Path) -> dict[Mode, Decoder]:
     """All four modes over one target and one drafter in float32."""
     config = load_target_config(model_folder)
     drafter_config = load_drafter_config(DRAFTER, config)
-    setup = Setup(model_folder, config, DRAFTER, drafter_config, Mode.TREE, BUDGET, TOP_K, "float32", 1)
+    setup = Setup(model_folder, config, DRAFTER, drafter_config, Mode.TREE, BUDGET, 0.0, TOP_K, "float32", 1)
     target, drafter = load_weights(setup, print)
     return {mode: Decoder(target, drafter, mode, BUDGET, TOP_K) for mode in Mode}
 

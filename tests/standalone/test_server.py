@@ -12,7 +12,14 @@ from tests.standalone.conftest import Server
 
 pytestmark = pytest.mark.model
 HELLO = [{"role": "user", "content": "Name three colours."}]
-LONG = {"model": "smol", "prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0, "stream": True}
+LONG = {
+    "model": "smol",
+    "prompt": "Once upon a time",
+    "max_tokens": 4000,
+    "temperature": 0,
+    "ignore_eos": True,
+    "stream": True,
+}
 
 
 def test_a_chat_answer_counts_what_was_drafted_and_accepted(server: Server) -> None:

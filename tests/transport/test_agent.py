@@ -98,7 +98,7 @@ def test_a_link_that_dies_during_a_call(sshd: Sshd, mute_port: int) -> None:
         begin = time.monotonic()
         with pytest.raises(FleetError) as caught:
             opened.call("facts", slots={"a": {"port": mute_port}})
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < 5
         assert caught.value.what == "link to box lost during facts"
         assert caught.value.exit == Exit.UNREACHABLE
         with pytest.raises(FleetError, match="lost during history"):

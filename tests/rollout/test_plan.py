@@ -1,0 +1,68 @@
+"""What a plan would change, from a host's facts: each kind of slot, and always the one where nothing is to be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fleetctl.errors import Exit, FleetError
+from fleetctl.rollout.current import current_target
+from fleetctl.rollout.plan import Difference, difference
+from fleetctl.services.target import recorded_target
+from tests.rollout.test_status import HOST, OWNER, RUNNING, STATE, UNIT, facts
+
+TEXT = "[Service]\nExecStart=/venv/bin/python\n"
+NEW = replace(recorded_target(HOST, "native", {"unit": UNIT}, adopted=False), unit_text=TEXT)
+THERE: dict[str, Any] = {**RUNNING, "text": TEXT}
+
+
+def planned(new: Any = NEW, **parts: Any) -> Difference:
+    found = facts(**parts)
+    return difference(HOST, "native", new, current_target(HOST, "native", found), found)
+
+
+def test_nothing_is_to_be_done() -> None:
+    found = planned(state=STATE, unit=THERE, owner=OWNER, status=200)
+    assert found == Difference()
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes"),
+    [
+        ({}, ["write", "start", "enable"]),
+        ({"state": STATE, "unit": {**THERE, "ActiveState": "failed"}}, ["start"]),
+        (
+            {"state": STATE, "unit": {**THERE, "text": "[Unit]\n"}, "owner": OWNER},
+            ["change", "stop", "start"],
+        ),
+        (
+            {"state": STATE, "unit": {**THERE, "UnitFileState": "disabled"}, "owner": OWNER},
+            ["stop", "start", "enable"],
+        ),
+        ({"unit": THERE, "owner": OWNER}, ["stop", "start", "record"]),
+    ],
+    ids=["empty", "failed", "changed", "not-enabled", "started-by-hand"],
+)
+def test_all_that_a_rollout_does_is_said(parts: dict[str, Any], changes: list[str]) -> None:
+    assert [change.split()[0] for change in planned(**parts).changes] == changes
+
+
+def test_a_unit_whose_text_is_kept_has_no_diff() -> None:
+    found = planned(replace(NEW, unit_text=None), state=STATE, unit=THERE, owner=OWNER, status=200)
+    assert found == Difference()
+
+
+def test_a_crash_loop_is_said() -> None:
+    looping = {**THERE, "ActiveState": "activating", "NRestarts": 4}
+    (warning,) = planned(state=STATE, unit=looping).warnings
+    assert "does not answer" in warning
+    assert "restarted it 4 times" in warning
+
+
+def test_a_state_that_cannot_be_read_is_not_an_empty_slot() -> None:
+    with pytest.raises(FleetError) as said:
+        planned(unit=THERE, owner=OWNER, errors={"slots.native": "JSONDecodeError: torn"})
+    assert said.value.exit == Exit.PREFLIGHT
+    assert said.value.evidence == ["slots.native: JSONDecodeError: torn"]
