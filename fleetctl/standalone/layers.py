@@ -114,7 +114,7 @@ class FeedForward:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[m, hidden] -> [m, hidden]."""
         gate, up = self._gate_up(rms_norm(x, self._norm, self._eps)).chunk(2, dim=-1)
-        return x + self._down(functional.silu(gate) * up)
+        return x + self._down(functional.silu(gate).mul_(up))
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
