@@ -134,7 +134,8 @@ def test_a_full_queue_says_429_and_clients_that_leave_free_their_places(server: 
     with httpx.stream(
         "POST", f"{server.url}/v1/completions", json=LONG, timeout=30, trust_env=False
     ) as running:
-        next(running.iter_lines())
+        lines = running.iter_lines()  # kept: a dropped iterator closes the connection
+        next(lines)
         server.wait_for("fleetctl_requests_running", 1)
         waiting = _Leaver(server)
         server.wait_for("fleetctl_requests_queued", 1)
