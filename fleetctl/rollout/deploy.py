@@ -16,7 +16,7 @@ from fleetctl.rollout.current import Facts, current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
-from fleetctl.rollout.plan import Plan, difference
+from fleetctl.rollout.plan import Kind, Plan, difference
 from fleetctl.rollout.status import facts_arguments
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
@@ -74,16 +74,8 @@ def deploy_service(
             if found.warnings:
                 raise _unhealthy(host, slot, new, found.warnings)
             return outcome
-        plan = Plan(
-            kind="swap" if leaving else "deploy",
-            host=host.host,
-            slot=slot,
-            port=host.slots[slot].port,
-            gpus=list(host.slots[slot].gpus),
-            new=new,
-            old=old,
-            deadlines=service.deadlines,
-        )
+        kind: Kind = "swap" if leaving else "deploy"
+        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = _findings(agent, plan, needs.pending)

@@ -29,7 +29,14 @@ class Plan:
     new: Target
     old: Target | None
     deadlines: Deadlines
-    id: str = ""
+
+    @classmethod
+    def for_slot(
+        cls, kind: Kind, host: Host, slot: str, new: Target, old: Target | None, deadlines: Deadlines
+    ) -> Plan:
+        """The rollout that puts ``new`` in ``old``'s place in ``slot``."""
+        place = host.slots[slot]
+        return cls(kind, host.name, slot, place.port, list(place.gpus), new, old, deadlines)
 
     def to_message(self) -> dict[str, Any]:
         """The plan as the JSON object of docs/architecture.md."""
@@ -38,8 +45,7 @@ class Plan:
         now = datetime.now(UTC)
         return {
             "schema": 1,
-            "id": self.id
-            or f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}-{self.slot}-{secrets.token_hex(2)}",
+            "id": f"{now:%Y%m%dT%H%M%S}{now.microsecond // 1000:03}-{self.slot}-{secrets.token_hex(2)}",
             "kind": self.kind,
             "host": self.host,
             "slot": self.slot,

@@ -33,16 +33,8 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
         new = recorded_target(host, slot, previous, adopted=bool(previous.get("adopted")))
         found = difference(host, slot, new, old, facts)
         service = host.services.get(new.service)
-        plan = Plan(
-            kind="rollback",
-            host=host.host,
-            slot=slot,
-            port=host.slots[slot].port,
-            gpus=list(host.slots[slot].gpus),
-            new=new,
-            old=old,
-            deadlines=service.deadlines if service else Deadlines(),
-        )
+        deadlines = service.deadlines if service else Deadlines()
+        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines)
         outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
         if plan_only:
             outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
