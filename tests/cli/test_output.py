@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -98,3 +99,13 @@ def test_a_reader_that_leaves_changes_neither_the_work_nor_its_exit_code() -> No
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, '{"n": 0}\n', "")
+
+
+def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing() -> None:
+    code = "from fleetctl.cli.output import Output\nOutput().line('\\xe9 \\u2713')"
+    python = f"{sys.executable} -c {shlex.quote(code)}"
+    full = subprocess.run(["bash", "-c", f"{python} > /dev/full"], capture_output=True, text=True, timeout=60)
+    assert (full.returncode, full.stderr) == (0, "error: the output is lost: No space left on device\n")
+    plain = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = subprocess.run(["bash", "-c", python], capture_output=True, text=True, timeout=60, env=plain)
+    assert (said.returncode, said.stdout) == (0, "\\xe9 \\u2713\n")
