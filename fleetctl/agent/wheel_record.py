@@ -16,6 +16,8 @@ import re
 from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
+from fleetctl.agent.files import read_start
+
 LIMIT = 64 << 20
 LENGTHS = {"sha256": 32, "sha384": 48, "sha512": 64}
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
@@ -48,8 +50,7 @@ class Record(NamedTuple):
 def read_record(path: Path) -> Record:
     """The RECORD at ``path``; one that cannot be read counts as missing."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
+        data = read_start(str(path), LIMIT + 1)
     except FileNotFoundError:
         return Record("missing", "there is no RECORD", [])
     except OSError as error:
