@@ -14,7 +14,7 @@ from fleetctl.agent.conda import CondaPackages
 from fleetctl.agent.distributions import Distribution, added_folders, find_distributions
 from fleetctl.agent.files import read_start
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
-from fleetctl.agent.tree import Problems, Tree, inside, shown
+from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
 
 Json = Dict[str, Any]
 Emit = Callable[[Json], None]
@@ -79,7 +79,7 @@ class Capture:
         python = self.layout.python
         if python is None:
             self._said.append(Said(None, "", None, "there is no interpreter"))
-        elif self.hashes or not os.path.exists(python):
+        elif self.hashes or not exists(python):
             self._said.append(ask_python(python))
 
     def _walk(self) -> None:
@@ -199,7 +199,7 @@ def _paths(key: str, paths: Sequence[str]) -> Json:
 
 def _python(layout: Layout, said: Optional[Said], version: Optional[str], tag: Optional[str]) -> Json:
     python = layout.python
-    there = python is not None and os.path.exists(python)
+    there = python is not None and exists(python)
     runs = bool(python and os.access(python, os.X_OK)) if said is None else said.version is not None
     return {
         "path": shown(python) if python else None,

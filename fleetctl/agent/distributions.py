@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 from pathlib import Path
@@ -203,7 +202,7 @@ def _egg_link(tree: Tree, site: str, name: str) -> Optional[Distribution]:
         return None
     link = name[: -len(".egg-link")]
     said: Dict[str, str] = {}
-    if os.path.isabs(source) and os.path.isdir(source):
+    if source.startswith("/"):
         said = dict(reversed(read_metadata(f"{source}/{link.replace('-', '_')}.egg-info/PKG-INFO")))
     return Distribution(
         name=canonical(said.get("name", link)),

@@ -6,6 +6,7 @@ A child reads one JSON line for each batch, ``[[path, algorithm], …]``, and an
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -139,10 +140,8 @@ def end_child(started: "subprocess.Popen[bytes]") -> None:
     """Close the child's input, which ends it, and wait for that."""
     for pipe in (started.stdin, started.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):
                 pipe.close()
-            except OSError:
-                pass
     try:
         started.wait(5)
     except subprocess.TimeoutExpired:

@@ -187,6 +187,11 @@ def inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def exists(path: str) -> bool:
+    """Whether something is there, behind links too."""
+    return os.path.exists(path)
+
+
 def names(folder: Path) -> List[str]:
     """The sorted names in a folder; none where it cannot be read."""
     try:
