@@ -18,7 +18,8 @@ class Library:
     """What the dynamic linker sees of a file. ``path`` as given; names of symbols without their versions.
 
     ``undefined`` are the strong wishes, ``weak`` those that may stay open; ``requires`` is the highest version
-    wanted by prefix (``{"GLIBC": "2.34", "GLIBCXX": "3.4.29"}``); ``gpu`` holds each kind of code once.
+    wanted by prefix (``{"GLIBC": "2.34", "GLIBCXX": "3.4.29"}``), ``provides`` the highest version given (of libc and
+    libstdc++ themselves); ``gpu`` holds each kind of code once.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Library:
     weak: FrozenSet[str] = frozenset()
     exported: FrozenSet[str] = frozenset()
     requires: Mapping[str, str] = field(default_factory=dict)
+    provides: Mapping[str, str] = field(default_factory=dict)
     gpu: Tuple[GpuCode, ...] = ()
 
 
@@ -70,6 +72,7 @@ def _read(source: Source, symbols: bool, gpu: bool) -> Library:
         weak=table.weak,
         exported=table.exported,
         requires=layout.wanted_versions(),
+        provides=layout.given_versions(),
         gpu=gpu_codes(source, layout.sections()) if gpu else (),
     )
 

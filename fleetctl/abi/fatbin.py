@@ -61,9 +61,9 @@ def entries(source: Source, begin: int, end: int) -> Iterator[Entry]:
     if end > source.size:
         raise source.error("the section of GPU code is outside the file (truncated?)")
     left = MAX_ENTRIES
-    at = source.find(MAGIC, begin, end)
+    at = _next(source, begin, end)
     while at >= 0:
-        stop = container_end(source.read(at, CONTAINER.size, "a fat binary"), at) if at + 16 <= end else None
+        stop = container_end(source.read(at, CONTAINER.size, "a fat binary"), at)
         if stop is None:
             at = source.find(MAGIC, at + 1, end)
             continue
@@ -77,7 +77,18 @@ def entries(source: Source, begin: int, end: int) -> Iterator[Entry]:
                 raise source.error("a fat binary's entry is longer than its container, or too many are there")
             yield entry
             at += entry.size
-        at = source.find(MAGIC, stop, end)
+        at = _next(source, stop, end)
+
+
+def _next(source: Source, at: int, end: int) -> int:
+    """Where the next container begins: here, after the padding to 8 bytes, or wherever its magic is; or -1."""
+    at += -at % 8
+    if at + CONTAINER.size > end:
+        return -1
+    if source.read(at, len(MAGIC), "a fat binary") == MAGIC:
+        return at
+    found = source.find(MAGIC, at, end)
+    return found if found + CONTAINER.size <= end else -1
 
 
 def container_end(head: bytes, offset: int) -> Optional[int]:

@@ -93,15 +93,38 @@ class Layout:
 
     def wanted_versions(self) -> Dict[str, str]:
         """The highest version wanted of each prefix: ``{"GLIBC": "2.34"}``; weak wishes are left out."""
+        return self._highest(self._wanted_names())
+
+    @staticmethod
+    def _highest(names: List[str]) -> Dict[str, str]:
         highest: Dict[str, Tuple[int, ...]] = {}
-        for name in self._version_names():
+        for name in names:
             match = _VERSION.fullmatch(name)
             if match:
                 version = tuple(int(part) for part in match[2].split("."))
                 highest[match[1]] = max(version, highest.get(match[1], ()))
         return {prefix: ".".join(map(str, version)) for prefix, version in sorted(highest.items())}
 
-    def _version_names(self) -> List[str]:
+    def given_versions(self) -> Dict[str, str]:
+        """The highest version defined of each prefix: of libstdc++ ``{"GLIBCXX": "3.4.33", "CXXABI": "1.3.15"}``."""
+        return self._highest(self._given_names())
+
+    def _given_names(self) -> List[str]:
+        address, count = self.one("DT_VERDEF"), self.one("DT_VERDEFNUM")
+        found: List[str] = []
+        if address is None or not count:
+            return found
+        at = self.offset(address, "the list of versions")
+        for _ in range(min(count, MAX_VERSIONS)):
+            version = self._parse(self._structs.Elf_Verdef, at, "the list of versions")
+            name = self._parse(self._structs.Elf_Verdaux, at + version.vd_aux, "the list of versions")
+            found.append(self._string(name.vda_name))
+            if not version.vd_next:
+                break
+            at += version.vd_next
+        return found
+
+    def _wanted_names(self) -> List[str]:
         address, count = self.one("DT_VERNEED"), self.one("DT_VERNEEDNUM")
         found: List[str] = []
         if address is None or not count:
@@ -214,4 +237,5 @@ def _structs(little: bool, width: int) -> Any:
     structs._create_shdr()
     structs._create_dyn()
     structs._create_gnu_verneed()
+    structs._create_gnu_verdef()
     return structs
