@@ -14,6 +14,7 @@ from fleetctl.agent.conda import CondaPackages
 from fleetctl.agent.distributions import Distribution, added_folders, find_distributions
 from fleetctl.agent.files import read_start
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
+from fleetctl.agent.modules import modules
 from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
 
 Json = Dict[str, Any]
@@ -182,6 +183,7 @@ def _describe(one: Distribution, found: drift.Drift) -> Json:
         "bytes": found.bytes,
         "requires": one.requires,
         "imports": one.imports,
+        "modules": modules(entry.path for entry in one.record.entries),
         "record": {
             "state": one.record.state,
             "sha256": one.record_sha256 if one.record.entries else None,

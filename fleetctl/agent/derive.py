@@ -30,6 +30,7 @@ from fleetctl.agent.mentions import Paths
 from fleetctl.agent.overlay import Overlay, Source
 from fleetctl.agent.patching import apply_patches, patch_digest
 from fleetctl.agent.relocate import Relocation, editable_outside
+from fleetctl.agent.removal import remove
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,
@@ -47,6 +48,7 @@ FULL = REFUSALS[errno.ENOSPC]
 STEPS = {
     "clone": "bring the files",
     "relocate": "rewrite what names the old place",
+    "remove": "take out distributions and stray copies",
     "overlay": "replace distributions",
     "patch": "write the patches",
     "compile": "compile to byte code",
@@ -100,6 +102,7 @@ class _Derivation:
         self.method = HARDLINK
         self.changed: Set[str] = set()
         self.touched: Set[str] = set()
+        self.removed: Set[str] = set()
         self.kept: Dict[str, str] = {}
         self.editable: Dict[str, str] = {}
         self.tree = Tree(self.home)
@@ -110,6 +113,8 @@ class _Derivation:
         """All steps, at the end the name."""
         self._step("clone", self._clone)
         self._step("relocate", self._relocate)
+        if self.args.get("removes"):
+            self._step("remove", self._remove)
         if self.args.get("overlays"):
             self._step("overlay", self._overlay)
         if self.args.get("patches"):
@@ -193,6 +198,13 @@ class _Derivation:
         self.kept.update(moving.kept)
         self.touched |= self.site.refresh(set(moving.changed))
 
+    def _remove(self) -> None:
+        wanted = self.args["removes"]
+        gone = remove(self.site, wanted.get("distributions") or [], wanted.get("paths") or [])
+        self.changed |= gone
+        self.removed = {canonical(name) for name in wanted.get("distributions") or []}
+        self._info("remove", f"{len(gone):,} files out")
+
     def _overlay(self) -> None:
         for wanted in self.args["overlays"]:
             source = Source(str(wanted["from"]).rstrip("/"), wanted["distribution"], self.site.lead)
@@ -258,7 +270,7 @@ class _Derivation:
         Relocation(self.home, [*self.old, self.home], self.final).require_gone(files, self.kept)
         known = self.base.marker.get("records", {})
         records = {} if not self.base.proof.holds else known
-        stale = {canonical(info.split("-")[0]) for info in self.touched}
+        stale = {canonical(info.split("-")[0]) for info in self.touched} | self.removed
         content = {
             "schema": 1,
             "name": self.args["name"],
@@ -268,6 +280,7 @@ class _Derivation:
             "wheels": [],
             "origin": self.args.get("origin") or {"path": self.base.path},
             "overlays": self.overlays,
+            "removes": self.args.get("removes") or {},
             "patches": [
                 {"name": patch["name"], "sha256": patch.get("sha256") or patch_digest(patch)}
                 for patch in self.args.get("patches") or []

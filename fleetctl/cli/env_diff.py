@@ -22,7 +22,7 @@ HEADINGS = {
     "FACT": "Breaks nothing",
 }
 MARKS = {"error": "✗", "warning": "!", "info": "·"}
-SEEN = 3
+SEEN = 4
 WIDE = 150
 
 
@@ -78,7 +78,8 @@ def both(output: Output, a: str, b: str) -> tuple[Obtained, Obtained]:
     with progress(Output()) as listener:
         found = obtain(fleet, places, listener)
     errors = [answer for answer in found if isinstance(answer, FleetError)]
-    if len(errors) == 1 and errors[0].exit == Exit.UNREACHABLE:
+    others = {place.host.name for place in places if place.host is not None}
+    if len(errors) == 1 and len(others) == 2 and errors[0].exit == Exit.UNREACHABLE:
         errors[0].exit = Exit.PARTIAL
     for error in errors[1:]:
         output.print_error(error)
@@ -119,11 +120,14 @@ def _screen(
 
 
 def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
+    from fleetctl.environment.difference import Step
+
     if not found:
         return
     output.line()
     output.line(HEADINGS[group.name])
     told = [one for one in found if one.severity != "info" or group.name == "FACT"]
+    before = None
     for one in told:
         output.line(_cut(f"  {MARKS[one.severity]} {one.what}"))
         seen = [line for line in one.evidence if line not in one.what]
@@ -132,8 +136,9 @@ def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
             output.line(_cut(f"      {line}"))
         if len(seen) > len(shown) and group.name != "FACT":
             output.line(f"      and {len(seen) - len(shown)} more (--json)")
-        if one.step.do != "none":
-            output.line(_cut(f"    → {_in_words(one.step)}"))
+        if one.step.do != "none" and one.step != Step("overlay", (one.subject,), one.step.why):
+            output.line(_cut(f"    → {'the same' if one.step == before else _in_words(one.step)}"))
+        before = one.step
     rest = [one.subject or one.id for one in found if one not in told]
     if rest:
         output.line(_cut(f"  {MARKS['info']} {len(rest)} that nothing asks for: {', '.join(rest)}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.environment.closure import Unmet, holds
@@ -39,26 +38,26 @@ def _modules(sides: Sides, name: str) -> Iterator[Difference]:
     a, b = sides.a.versions[name], sides.b.versions[name]
     named = f"{name} {b}" if a != b else f"{name} {b} here"
     where = f"{name} {a}" if a != b else f"{sides.a_name}'s"
-    short = listed((module.rpartition(".")[2] for module in lost), 3)
-    what = f"{named} lacks {counted(len(lost), 'module')} of {where}: {short}"
+    every = [module for names in lost.values() for module in names]
+    what = f"{named} lacks {counted(len(every), 'module')} of {where}"
     step = sides.bring([name], f"{sides.a_name} has them")
     yield Difference("missing-modules", Group.MISSING, "error", name, what, tuple(_by_folder(lost)), step)
 
 
-def _lost_modules(sides: Sides, name: str) -> list[str]:
-    have = [view.distributions[name].get("modules") for view in (sides.a, sides.b)]
-    return sorted(set(have[0]) - set(have[1])) if have[0] and have[1] else []
+def _lost_modules(sides: Sides, name: str) -> dict[str, list[str]]:
+    """Modules by package that A's has and B's does not; empty where one of them is not known."""
+    theirs, ours = (view.distributions[name].get("modules") for view in (sides.a, sides.b))
+    if not theirs or not ours:
+        return {}
+    lost = {package: sorted(set(names) - set(ours.get(package, ()))) for package, names in theirs.items()}
+    return {package: names for package, names in lost.items() if names}
 
 
-def _by_folder(modules: list[str]) -> list[str]:
-    """One line a package, the fullest last, so that single new modules are seen first."""
-    folders: dict[str, list[str]] = defaultdict(list)
-    for module in modules:
-        package, _, name = module.rpartition(".")
-        folders[package].append(name)
-    lines = [f"{package}: {listed(names, 8)}" for package, names in folders.items()]
+def _by_folder(modules: dict[str, list[str]]) -> list[str]:
+    """One line a package, the last of them as a count."""
+    lines = [f"{package}: {listed(names, 8)}" for package, names in modules.items()]
     more = len(lines) - FOLDERS
-    return lines[:FOLDERS] + ([f"and in {more} more packages"] if more > 0 else [])
+    return lines[:FOLDERS] + ([f"and in {counted(more, 'more package')}"] if more > 0 else [])
 
 
 def version_differences(sides: Sides) -> Iterator[Difference]:
@@ -92,7 +91,7 @@ def _version(sides: Sides, name: str) -> Difference:
         what += f"; {listed(broken, 1)}"
     severity: Severity = "error" if broken else "info"
     lost = _lost_modules(sides, name) if not sides.is_root(name) else []
-    evidence = [*broken, *([f"lacks {listed(lost)}"] if lost else [])]
+    evidence = [*broken, *([f"lacks modules of {listed(lost)}"] if lost else [])]
     step = sides.bring([name], listed(broken, 1) or f"{sides.a_name} has {a}")
     return Difference("version", Group.VERSION, severity, name, what, tuple(evidence), step)
 
