@@ -10,7 +10,7 @@ TESTS = frozenset(["test", "tests", "testing"])
 def modules(paths: Iterable[str]) -> Dict[str, List[str]]:
     """Package → names of its modules, sorted: ``{"sglang.srt": ["server_args"], "": ["six"]}``.
 
-    ``paths`` as in a RECORD, relative to site-packages. Modules of tests, and what no ``import`` can name, are left out.
+    ``paths`` as in a RECORD. Modules of tests, and what no ``import`` can name, are left out.
     """
     found: Dict[str, Set[str]] = {}
     for path in paths:

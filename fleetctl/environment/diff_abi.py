@@ -63,7 +63,7 @@ def _specified(sides: Sides) -> Iterator[Difference]:
     lost = [part for part in (tag or "").split("-") if part and here and part not in here.split("-")]
     if lost:
         what = f"the ABI is {here}, {sides.a_name} wants {listed(lost)}"
-        yield _abi("abi-tag", "", what, [f"wanted: {tag}"], sides.stack)
+        yield _abi("abi-tag", "", what, [f"wanted: {tag}"], Step("none", (), "see what brings each part"))
 
 
 def _rebuild(sides: Sides) -> Step:
@@ -142,7 +142,7 @@ def _other_majors(sides: Sides) -> Iterator[Difference]:
 def _moved(sides: Sides, owner: str) -> Step:
     """The whole stack where the two toolkits differ or the owner is of it, else the owner alone."""
     if in_stack(owner) or owner in sides.unfit or sides.a.cuda != sides.b.cuda:
-        return sides.stack
+        return sides.stack_for(owner)
     return _restored(sides, owner)
 
 
@@ -175,7 +175,7 @@ def _libraries(sides: Sides) -> Iterator[Difference]:
 def _given(sides: Sides, owner: str, lost: set[str]) -> Step:
     """What brings the libraries: the stack, the distribution that gives them in A, or the host's system."""
     if any(is_nvidia_library(name) or is_torch_library(name) for name in lost):
-        return sides.stack
+        return sides.stack_for(owner)
     givers = {sides.a.sonames[name] for name in lost if name in sides.a.sonames}
     givers = {name for name in givers if name in sides.a.distributions}
     if givers:
@@ -203,7 +203,9 @@ def _symbols(sides: Sides) -> Iterator[Difference]:
         ]
         what = f"{_with_version(b, owner)} does not load: {counted(len(lost), 'symbol')} undefined, {cause}"
         moved = ours and (a.torch != b.torch or in_stack(owner))
-        yield _abi("abi-symbol", owner, what, lines, sides.stack if moved else _restored(sides, owner))
+        yield _abi(
+            "abi-symbol", owner, what, lines, sides.stack_for(owner) if moved else _restored(sides, owner)
+        )
 
 
 def _tags(sides: Sides) -> Iterator[Difference]:

@@ -51,6 +51,11 @@ def warnings(overlay: Overlay) -> Iterator[str]:
         if not _newly_wrong(overlay, owner):
             wants = " and ".join(map(str, sorted(majors)))
             yield f"{_plain(owner)} wants CUDA {wants}, and torch is of CUDA {overlay.after.cuda}; it was so before"
+    for name in sorted(overlay.take):
+        lost = {soname for one in overlay.after.by_owner.get(name, []) for soname in one["missing"]}
+        lost &= _lacked(overlay.source, name)
+        if lost:
+            yield f"{name} needs {listed(sorted(lost))}, which {overlay.source.label} does not give either"
 
 
 def _records(overlay: Overlay) -> Iterator[FleetError]:
@@ -236,10 +241,7 @@ def _libraries(overlay: Overlay) -> Iterator[FleetError]:
     """Shared libraries that were given where an extension comes from and would not be any more."""
     for owner, entries in overlay.after.by_owner.items():
         view = overlay.source if owner in overlay.take else overlay.base
-        before = {name for one in view.by_owner.get(owner, []) for name in one.get("missing", ())}
-        lost = {name for one in entries for name in one["missing"]} - (before - set(view.sonames))
-        if owner not in overlay.take:
-            lost -= before
+        lost = {name for one in entries for name in one["missing"]} - _lacked(view, owner)
         if not lost:
             continue
         if all(map(is_nvidia_library, lost)) and _newly_wrong_here(overlay, owner):
@@ -248,6 +250,10 @@ def _libraries(overlay: Overlay) -> Iterator[FleetError]:
         what = f"{_plain(owner)} needs {listed(sorted(lost))}, which nothing would give"
         fix = _bring_too(overlay, [name for name in givers if name in overlay.source.distributions])
         yield _refusal(what, view, fix if givers else f"leave {_plain(owner)} out", [])
+
+
+def _lacked(view: View, owner: str) -> set[str]:
+    return {name for one in view.by_owner.get(owner, []) for name in one.get("missing", ())}
 
 
 def _newly_wrong_here(overlay: Overlay, owner: str) -> bool:

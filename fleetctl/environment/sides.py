@@ -69,8 +69,8 @@ class Sides:
         ]
 
     def alike(self, owner: str) -> bool:
-        """Whether both have the same libraries of an owner, as far as records say."""
-        return owner in self.a.by_owner and (owner not in self.a.distributions or owner not in self.unlike)
+        """Whether both have the very same libraries of an owner."""
+        return owner in self.a.by_owner and self.a.libraries(owner) == self.b.libraries(owner)
 
     @cached_property
     def asked_by(self) -> dict[str, list[tuple[str, Requirement]]]:
@@ -136,12 +136,22 @@ class Sides:
     @cached_property
     def stack(self) -> Step:
         """All that is of one toolkit and one torch, as A has it, in place of B's; what of B cannot follow goes."""
-        a, b = self.a, self.b
-        same_torch = a.torch == b.torch and not self.record_differs_if_both("torch")
+        return self._stack_with()
+
+    def stack_for(self, owner: str) -> Step:
+        """The stack's step, which brings ``owner`` from A too; where A has none, it goes."""
+        stack = self.stack
+        if owner in stack.distributions or owner in stack.remove or owner.startswith(COPIED):
+            return stack
+        return self._stack_with(owner)
+
+    def _stack_with(self, *owners: str) -> Step:
+        a = self.a
+        whole = self._torch_differs()
         members = [name for name in a.distributions if in_stack(name)]
-        coming = {name for name in members if not same_torch or name in self.unlike}
+        coming = {name for name in members if whole or name in self.unlike or self.altered(name)}
         going = {name for name in self.only_b if in_stack(name)}
-        for owner in self.unfit:
+        for owner in (*self.unfit, *owners):
             (coming if owner in a.distributions else going).add(owner)
         return self.bring(
             coming,
@@ -149,9 +159,17 @@ class Sides:
             {name for name in going if not name.startswith(COPIED)},
         )
 
-    def record_differs_if_both(self, name: str) -> bool:
-        """:meth:`record_differs`, False where one of them lacks the distribution."""
-        return name in self.both and self.record_differs(name)
+    def _torch_differs(self) -> bool:
+        a, b = self.a, self.b
+        if "torch" not in self.both:
+            return True
+        flags = [view.bom.get("abi", {}).get("cxx11") for view in (a, b)]
+        differs = self.version_differs("torch") or self.record_differs("torch") or self.altered("torch")
+        return differs or a.cuda != b.cuda or (None not in flags and flags[0] != flags[1])
+
+    def altered(self, owner: str) -> bool:
+        """Whether libraries of an owner are not the same in both, whatever its records say."""
+        return owner in self.both and self.a.libraries(owner) != self.b.libraries(owner)
 
     @cached_property
     def unfit(self) -> dict[str, str]:

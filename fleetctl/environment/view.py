@@ -17,6 +17,7 @@ from fleetctl.environment.stacks import cuda_major, cuda_tag, is_torch_library
 Entry = Mapping[str, Any]
 SPECIFICATION = "specification"
 COPIED = "unowned "
+_OF_THE_FILE = ("soname", "needed", "tag", "machine", "glibc", "glibcxx", "cxx11", "cuda", "gpu")
 _GPU = re.compile(r"^(sass|ptx):(?:sm_)?(\d+)([a-z]?)$")
 
 
@@ -116,6 +117,13 @@ class View:
         return any(
             is_torch_library(name) for entry in self.by_owner.get(owner, []) for name in entry["needed"]
         )
+
+    def libraries(self, owner: str) -> dict[str, tuple[Any, ...]]:
+        """A distribution's libraries by path, with what is of the files themselves and not of what is around them."""
+        return {
+            self.inside(entry["path"]): tuple(str(entry.get(key)) for key in _OF_THE_FILE)
+            for entry in self.by_owner.get(owner, [])
+        }
 
     def floor(self, owner: str, library: str) -> tuple[int, ...]:
         """The newest ``glibc`` or ``glibcxx`` that a distribution's libraries want; ``()`` for none."""
