@@ -112,28 +112,113 @@ TWICE = {"name": "soundfile", "versions": ["0.12", "0.13.1"], "infos": ["a", "b"
         (None, ["soundfil"], [], ["soundfil is not installed in ct129", "did you mean soundfile?"]),
         (None, ["vllm-*"], [], ["vllm-* is not installed"]),
         (None, ["soundfile"], ["sound"], ["no sound to remove", "ct200:/root/venv"]),
-        (None, ["sglang"], [], ["sglang/sglang is a copy of the package inside itself", "--remove sglang/sglang"]),
-        (None, ["torch"], [], ["torchvision wants CUDA 12", "torch (2.11.0+cu130) is of CUDA 13", "--dist torchvision"]),
+        (
+            None,
+            ["sglang"],
+            [],
+            ["sglang/sglang is a copy of the package inside itself", "--remove sglang/sglang"],
+        ),
+        (
+            None,
+            ["torch"],
+            [],
+            ["torchvision wants CUDA 12", "torch (2.11.0+cu130) is of CUDA 13", "--dist torchvision"],
+        ),
         (None, ["nvidia-*"], [], ["of CUDA 13 would stand beside torch 2.11.0+cu128", "--dist torch"]),
         (None, ["torchvision"], [], ["torchvision wants CUDA 13", "torch (2.11.0+cu128) is of CUDA 12"]),
-        (None, ["flashinfer-python", "nvidia-cutlass-dsl", "cuda-tile"], [], ["0.6.8.post1 would stand beside flashinfer-cubin 0.6.3", "--dist flashinfer-cubin"]),
-        (None, ["sglang"], ["sglang/sglang"], ["requires xgrammar==0.1.32, 0.1.10 would be there", "--dist xgrammar"]),
-        (of_source(entry("soundfile", record=record("missing"))), ["soundfile"], [], ["RECORD of soundfile 0.13.1 is missing", "which files must come"]),
-        (of_source(entry("soundfile", record=record("malformed"))), ["soundfile"], [], ["is malformed", "line 3 has no path"]),
-        (of_source(entry("soundfile", outside=["../../../../etc/x"])), ["soundfile"], [], ["outside the environment", "../etc/x"]),
-        (of_source(entry("soundfile", changed=["soundfile.py"])), ["soundfile"], [], ["are changed in ct129", "fleetctl patch new"]),
-        (of_source(entry("soundfile", missing=["soundfile.py"])), ["soundfile"], [], ["are missing in ct129"]),
-        (of_source(entry("soundfile", editable="/root/sf")), ["soundfile"], [], ["editable install of /root/sf"]),
-        (of_source(lambda bom: bom["twice"].append(TWICE)), ["soundfile"], [], ["soundfile has two dist-infos"]),
-        (of_base(entry("wandb", record=record("missing"))), ["soundfile"], ["wandb"], ["which files must go"]),
-        (of_source(lambda bom: bom["unowned"]["packages"].append("soundfile/soundfile")), ["soundfile"], [], ["remove soundfile/soundfile from /root/ml-env first"]),
-        (of_source(library("soundfile", tag="cp311")), ["soundfile"], [], ["soundfile is built for cp311, the base's Python is cp312"]),
-        (of_base(lambda bom: bom["python"].update(runs=False, why="a link to nowhere")), ["soundfile"], [], ["does not run: a link to nowhere", "skeleton"]),
-        (of_source(library("soundfile", glibc="2.41")), ["soundfile"], [], ["wants glibc 2.41, the base's host has 2.39"]),
+        (
+            None,
+            ["flashinfer-python", "nvidia-cutlass-dsl", "cuda-tile"],
+            [],
+            ["0.6.8.post1 would stand beside flashinfer-cubin 0.6.3", "--dist flashinfer-cubin"],
+        ),
+        (
+            None,
+            ["sglang"],
+            ["sglang/sglang"],
+            ["requires xgrammar==0.1.32, 0.1.10 would be there", "--dist xgrammar"],
+        ),
+        (
+            of_source(entry("soundfile", record=record("missing"))),
+            ["soundfile"],
+            [],
+            ["RECORD of soundfile 0.13.1 is missing", "which files must come"],
+        ),
+        (
+            of_source(entry("soundfile", record=record("malformed"))),
+            ["soundfile"],
+            [],
+            ["is malformed", "line 3 has no path"],
+        ),
+        (
+            of_source(entry("soundfile", outside=["../../../../etc/x"])),
+            ["soundfile"],
+            [],
+            ["outside the environment", "../etc/x"],
+        ),
+        (
+            of_source(entry("soundfile", changed=["soundfile.py"])),
+            ["soundfile"],
+            [],
+            ["are changed in ct129", "fleetctl patch new"],
+        ),
+        (
+            of_source(entry("soundfile", missing=["soundfile.py"])),
+            ["soundfile"],
+            [],
+            ["are missing in ct129"],
+        ),
+        (
+            of_source(entry("soundfile", editable="/root/sf")),
+            ["soundfile"],
+            [],
+            ["editable install of /root/sf"],
+        ),
+        (
+            of_source(lambda bom: bom["twice"].append(TWICE)),
+            ["soundfile"],
+            [],
+            ["soundfile has two dist-infos"],
+        ),
+        (
+            of_base(entry("wandb", record=record("missing"))),
+            ["soundfile"],
+            ["wandb"],
+            ["which files must go"],
+        ),
+        (
+            of_source(lambda bom: bom["unowned"]["packages"].append("soundfile/soundfile")),
+            ["soundfile"],
+            [],
+            ["remove soundfile/soundfile from /root/ml-env first"],
+        ),
+        (
+            of_source(library("soundfile", tag="cp311")),
+            ["soundfile"],
+            [],
+            ["soundfile is built for cp311, the base's Python is cp312"],
+        ),
+        (
+            of_base(lambda bom: bom["python"].update(runs=False, why="a link to nowhere")),
+            ["soundfile"],
+            [],
+            ["does not run: a link to nowhere", "skeleton"],
+        ),
+        (
+            of_source(library("soundfile", glibc="2.41")),
+            ["soundfile"],
+            [],
+            ["wants glibc 2.41, the base's host has 2.39"],
+        ),
         (of_source(library("soundfile", glibcxx="3.4.40")), ["soundfile"], [], ["wants glibcxx 3.4.40"]),
-        (of_source(library("soundfile", machine="aarch64")), ["soundfile"], [], ["is built for aarch64, the base's host is x86_64"]),
+        (
+            of_source(library("soundfile", machine="aarch64")),
+            ["soundfile"],
+            [],
+            ["is built for aarch64, the base's host is x86_64"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(
     change: Change | None, names: Sequence[str], remove: Sequence[str], words: Sequence[str]
 ) -> None:
@@ -194,14 +279,14 @@ def test_ranges_that_do_not_hold_any_more_are_warnings() -> None:
     base = without(training(), "sglang")
     distribution(base, "accelerate")["requires"] = ["transformers<5"]
     plan = plan_overlay(base, reference(), ["transformers"])
-    assert plan.warnings == ("accelerate 1.12.0 requires transformers<5, 5.6.0 will be there",)
+    assert "accelerate 1.12.0 requires transformers<5, 5.6.0 will be there" in plan.warnings
 
 
 def test_a_library_that_the_source_lacks_too_is_a_warning() -> None:
     source = reference()
     library("soundfile", missing=["libFLAC.so.12"])(source)
     plan = plan_overlay(training(), source, ["soundfile"])
-    assert plan.warnings == ("soundfile needs libFLAC.so.12, which ct129:/root/ml-env does not give either",)
+    assert "soundfile needs libFLAC.so.12, which ct129:/root/ml-env does not give either" in plan.warnings
 
 
 def test_the_arguments_of_the_agents_call() -> None:
