@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from fleetctl.agent import drift, unowned
 from fleetctl.agent.conda import CondaPackages
 from fleetctl.agent.distributions import Distribution, added_folders, find_distributions
 from fleetctl.agent.files import read_start
+from fleetctl.agent.inherited import inherited, inherited_sites
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
 from fleetctl.agent.modules import modules
 from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
@@ -23,6 +25,7 @@ Emit = Callable[[Json], None]
 SCHEMA = 1
 PATHS = 50
 EVERY_S = 0.5
+NOT_ASKED = Said(None, "", None, "")
 NOT_WALKED = {"conda": frozenset({"pkgs", "envs"})}
 
 
@@ -34,6 +37,15 @@ def capture(args: Json, emit: Emit) -> Json:
     :class:`AgentError` (exit 2) where ``path`` is no environment; all else that is odd is in the result.
     """
     return Capture(args["path"], emit, args.get("hashes", True), args.get("native", True)).run()
+
+
+class Native(NamedTuple):
+    """What was read of the compiled libraries, and of the system that they are loaded on."""
+
+    inherited_sites: List[str]
+    extensions: List[Json]
+    abi: Json
+    platform: Json
 
 
 class Capture:
@@ -49,18 +61,21 @@ class Capture:
         self.tree = Tree(self.layout.root, self.problems)
         self.others: Set[str] = set()
         self.unowned: List[str] = []
-        self._said: List[Said] = []
         self._told = 0.0
+        self._libraries = 0
 
     def run(self) -> Json:
         """Capture it."""
-        asking = threading.Thread(target=self._ask)
-        asking.start()
-        self._step("walk", "look at every file", self._walk)
-        distributions = self._step("read", "read what is installed", self._distributions)
-        checked = self._step("hash", "compare files with their RECORD", lambda: self._check(distributions))
-        asking.join()
-        return self._bom(distributions, checked)
+        with ThreadPoolExecutor(2) as pool:
+            asking = pool.submit(self._ask)
+            self._step("walk", "look at every file", self._walk)
+            distributions = self._step("read", "read what is installed", self._distributions)
+            reading = pool.submit(self._read_libraries, asking, distributions)
+            checked = self._step(
+                "hash", "compare files with their RECORD", lambda: self._check(distributions)
+            )
+            self._step("native", "read the compiled libraries", lambda: self._await(reading))
+            return self._bom(asking.result(), distributions, checked, reading.result())
 
     def _step(self, step: str, text: str, work: Callable[[], Any]) -> Any:
         self.emit({"step": f"capture-{step}", "state": "begin", "text": text})
@@ -76,12 +91,44 @@ class Capture:
             self._told = now
             self.emit({"step": f"capture-{step}", "state": "wait", "text": text})
 
-    def _ask(self) -> None:
+    def _await(self, reading: "Future[Native]") -> None:
+        while True:
+            try:
+                reading.result(EVERY_S)
+                return
+            except NotYet:
+                self._wait("native", f"{self._libraries} libraries so far")
+
+    def _ask(self) -> Optional[Said]:
+        """What the interpreter says; None where it is not asked."""
         python = self.layout.python
         if python is None:
-            self._said.append(Said(None, "", None, "there is no interpreter"))
-        elif self.hashes or not exists(python):
-            self._said.append(ask_python(python))
+            return Said(None, "", None, "there is no interpreter")
+        return ask_python(python) if self.hashes or not exists(python) else None
+
+    def _read_libraries(
+        self, asking: "Future[Optional[Said]]", distributions: Sequence[Distribution]
+    ) -> Native:
+        said = asking.result() or NOT_ASKED
+        version, tag = python_tag(self.layout, said)
+        folders = inherited_sites(self.layout, version)
+        system = platform_facts()
+        if not self.native:
+            return Native(folders, [], {"tag": tag, "torch": None, "cuda": {}, "cxx11": None}, system)
+        from fleetctl.agent.extensions import Extensions, owners_of
+
+        python = self.layout.python
+        interpreter = os.path.realpath(python) if python and exists(python) else None
+        sites = [self.tree.absolute(site) for site in self.layout.sites]
+        extensions = Extensions(self.tree, [*sites, *folders], interpreter)
+        judged = extensions.read(owners_of(distributions), self._count)
+        torch = next((one.version for one in distributions if one.name == "torch"), None)
+        abi = extensions.abi(judged, tag, system["glibc"], torch)
+        system["glibcxx"] = extensions.glibcxx
+        return Native(folders, [one.entry for one in judged], abi, system)
+
+    def _count(self, libraries: int) -> None:
+        self._libraries = libraries
 
     def _walk(self) -> None:
         self._told = time.monotonic()
@@ -127,9 +174,14 @@ class Capture:
                     if not inside(folder, self.layout.root):
                         self.problems.add(path, f"puts {shown(folder)} on the module path")
 
-    def _bom(self, distributions: Sequence[Distribution], checked: drift.Checked) -> Json:
-        said = self._said[0] if self._said else None
-        version, tag = python_tag(self.layout, said or Said(None, "", None, ""))
+    def _bom(
+        self,
+        said: Optional[Said],
+        distributions: Sequence[Distribution],
+        checked: drift.Checked,
+        native: Native,
+    ) -> Json:
+        version, tag = python_tag(self.layout, said or NOT_ASKED)
         described = [_describe(one, checked.drift[one.info]) for one in distributions]
         bom: Json = {
             "schema": SCHEMA,
@@ -141,18 +193,18 @@ class Capture:
             "digest": self._digest(tag, distributions, checked),
             "hashes": self.hashes,
             "python": _python(self.layout, said, version, tag),
-            "platform": _platform(),
+            "platform": native.platform,
             "site_packages": [shown(site) for site in self.layout.sites],
             "distributions": described,
-            "inherited": [],
-            "extensions": [],
+            "inherited": inherited(native.inherited_sites, {one.name for one in distributions}),
+            "extensions": native.extensions,
             "unowned": unowned.describe_unowned(self.tree, self.unowned, self.layout.sites),
             "twice": unowned.twice(distributions),
             "files": len(self.tree.files),
             "bytes": sum(file.size for file in self.tree.files.values()),
             "checked_files": checked.files,
             "checked_bytes": checked.bytes,
-            "abi": {"tag": tag, "torch": None, "cuda": {}, "cxx11": None},
+            "abi": native.abi,
             "problems": self.problems.to_list(),
             "problems_count": self.problems.count,
         }
@@ -215,7 +267,8 @@ def _python(layout: Layout, said: Optional[Said], version: Optional[str], tag: O
     }
 
 
-def _platform() -> Json:
+def platform_facts() -> Json:
+    """The host's architecture and C library."""
     try:
         glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2] or None
     except (ValueError, OSError):

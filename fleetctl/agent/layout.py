@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from fleetctl.agent.errors import AgentError
-from fleetctl.agent.tree import inside, names, shown
+from fleetctl.agent.tree import names, shown
 
 ASK_S = 5.0
 ASK_LIMIT = 4096
@@ -116,6 +116,14 @@ def python_tag(layout: Layout, said: Said) -> Tuple[Optional[str], Optional[str]
     return ".".join(parts), short + "".join(parts[:2])
 
 
+def sites_under(prefix: str, version: Optional[str]) -> List[str]:
+    """The folders under a prefix, relative to it, that a Python of that version takes packages from."""
+    minor = ".".join((version or "").split(".")[:2])
+    return [
+        site for site in _sites(prefix) if f"/python{minor}/" in f"/{site}/" or "/python3/" in f"/{site}/"
+    ]
+
+
 def _folder(place: str) -> Layout:
     if _is_venv(place):
         return _with_sites("venv", place, _python_of(place), _settings(place))
@@ -199,10 +207,7 @@ def _system(python: str) -> Layout:
     said = ask_python(python)
     if said.prefix is None or said.version is None:
         raise AgentError(f"this interpreter does not run: {said.why}", where=shown(python), fix="repair it")
-    minor = ".".join(said.version.split(".")[:2])
-    sites = [
-        site for site in _sites(said.prefix) if f"python{minor}/" in f"{site}/" or "/python3/" in f"{site}/"
-    ]
+    sites = sites_under(said.prefix, said.version)
     return Layout("system", said.prefix, python, sites, {})
 
 
@@ -232,8 +237,3 @@ def _run(argv: List[str]) -> Tuple[str, str]:
     text = output.decode("utf-8", "replace")
     last = text.strip().splitlines()[-1:]
     return text, f"it does not run: {last[0][:200]}" if last else "it ends without a word"
-
-
-def relative_to_root(root: str, path: str) -> str:
-    """``path`` relative to the environment where it is inside, whole where not."""
-    return os.path.relpath(path, root) if inside(path, root) else path

@@ -132,7 +132,7 @@ class _Pool:
 def start_child(code: str) -> "subprocess.Popen[bytes]":
     """This Python with ``code``, which finds the folder or archive of these sources as its first argument."""
     sources = str(Path(__file__).parents[2])
-    argv = ["nice", "-n", "10", sys.executable, "-I", "-S", "-c", code, sources]
+    argv = [sys.executable, "-I", "-S", "-c", code, sources]
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 

@@ -161,14 +161,15 @@ class Tree:
 
 def shown(path: str) -> str:
     """``path`` as text that can be printed: bytes that are not UTF-8 and control characters as escapes."""
-    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return (
-        text
-        if text.isprintable()
-        else "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
-        )
-    )
+    if path.isascii() and path.isprintable():
+        return path
+    try:
+        text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    except UnicodeEncodeError:
+        text = path.encode("utf-8", "backslashreplace").decode("utf-8")
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def shown_json(value: Any) -> Any:

@@ -22,7 +22,16 @@ LIMIT = 64 << 20
 LENGTHS = {"sha256": 32, "sha384": 48, "sha512": 64}
 NOT_UTF8 = re.compile("[\udc80-\udcff]")
 UNUSUAL = re.compile(r"//|(?:^|/)\.\.?(?:/|$)|/$")
-INSTALLERS_OWN = ("RECORD", "RECORD.jws", "RECORD.p7s", "INSTALLER", "REQUESTED", "direct_url.json")
+INSTALLERS_OWN = (
+    "RECORD",
+    "RECORD.jws",
+    "RECORD.p7s",
+    "INSTALLER",
+    "REQUESTED",
+    "direct_url.json",
+    "uv_cache.json",
+    "uv_build.json",
+)
 
 
 class Entry(NamedTuple):
