@@ -154,11 +154,16 @@ class View:
 
     @cached_property
     def closure(self) -> dict[str, Distribution]:
-        """The distributions with what they require."""
-        return {
+        """The distributions with what they require, and those that are seen of the Python behind the venv."""
+        behind = {
+            one["name"]: Distribution(one["name"], one["version"], "", "")
+            for one in self.bom.get("inherited", ())
+        }
+        own = {
             name: Distribution(name, entry["version"], "", "", tuple(entry.get("requires", ())))
             for name, entry in self.distributions.items()
         }
+        return {**behind, **own}
 
     @property
     def markers(self) -> dict[str, str]:
