@@ -16,6 +16,7 @@ from fleetctl.agent.distributions import Distribution, added_folders, find_distr
 from fleetctl.agent.files import read_start
 from fleetctl.agent.inherited import inherited, inherited_sites
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
+from fleetctl.agent.modules import modules
 from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
 
 Json = Dict[str, Any]
@@ -234,6 +235,7 @@ def _describe(one: Distribution, found: drift.Drift) -> Json:
         "bytes": found.bytes,
         "requires": one.requires,
         "imports": one.imports,
+        "modules": modules(entry.path for entry in one.record.entries),
         "record": {
             "state": one.record.state,
             "sha256": one.record_sha256 if one.record.entries else None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetctl.cli import complete, env_capture
+from fleetctl.cli import complete, env_capture, env_diff, env_overlay
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -23,6 +23,8 @@ app = typer.Typer(
 app.command("capture")(env_capture.capture)
 app.command("show")(env_capture.show)
 app.command("verify")(env_capture.verify)
+app.command("diff")(env_diff.diff)
+app.command("overlay")(env_overlay.overlay)
 SIMULTANEOUS = 8
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]

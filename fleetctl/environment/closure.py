@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from packaging.requirements import Requirement
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 NOT_PINNED = ", which is not pinned"
 
@@ -23,27 +25,64 @@ class Distribution:
     extras: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(frozen=True)
+class Unmet:
+    """A requirement that does not hold: ``who`` ``asks`` for what is not there, or is ``there`` in another version."""
+
+    who: str
+    wants: str
+    asks: str
+    there: str | None
+
+
 def unmet(found: Mapping[str, Distribution], markers: Mapping[str, str]) -> list[str]:
     """What the distributions ask for and do not have: ``"uvicorn needs h11>=0.8, which is not pinned"``.
 
     ``found`` by canonical name; ``markers`` are the host's values (PEP 508).
     """
+    return [
+        f"{one.who} needs {one.asks}" + (NOT_PINNED if one.there is None else f", pinned is {one.there}")
+        for one in unmet_requirements(found, markers)
+    ]
+
+
+def unmet_requirements(found: Mapping[str, Distribution], markers: Mapping[str, str]) -> list[Unmet]:
+    """The requirements of the distributions that do not hold, each once."""
     lines = []
+    for name, wanted in requirements(found, markers):
+        wants = canonicalize_name(wanted.name)
+        there = found[wants].version if wants in found else None
+        if there is None or not holds(wanted, there):
+            lines.append(Unmet(name, wants, in_words(wanted), there))
+    return list(dict.fromkeys(lines))
+
+
+def requirements(
+    found: Mapping[str, Distribution], markers: Mapping[str, str]
+) -> Iterator[tuple[str, Requirement]]:
+    """Who asks for what, by markers and by the extras that are asked for; what cannot be read is left out."""
     asked = [(name, extra) for name, one in found.items() for extra in ("", *sorted(one.extras))]
     for name, extra in asked:
         for text in found[name].requires:
-            wanted = Requirement(text)
-            if not _applies(wanted, extra, markers):
+            try:
+                wanted = Requirement(text)
+                if not _applies(wanted, extra, markers):
+                    continue
+            except (InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
                 continue
-            there = found.get(canonicalize_name(wanted.name))
-            if there is None:
-                lines.append(f"{name} needs {_words(wanted)}{NOT_PINNED}")
-            elif not wanted.specifier.contains(there.version, prereleases=True):
-                lines.append(f"{name} needs {_words(wanted)}, pinned is {there.version}")
-            else:
-                more = ((canonicalize_name(wanted.name), extra) for extra in sorted(wanted.extras))
+            yield name, wanted
+            there = canonicalize_name(wanted.name)
+            if there in found and holds(wanted, found[there].version):
+                more = ((there, extra) for extra in sorted(wanted.extras))
                 asked.extend(pair for pair in more if pair not in asked)
-    return list(dict.fromkeys(lines))
+
+
+def holds(wanted: Requirement, version: str) -> bool:
+    """Whether a version, even one that is no version, is one that the requirement allows."""
+    try:
+        return wanted.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        return not wanted.specifier
 
 
 def _applies(wanted: Requirement, extra: str, markers: Mapping[str, str]) -> bool:
@@ -54,6 +93,7 @@ def _applies(wanted: Requirement, extra: str, markers: Mapping[str, str]) -> boo
     return wanted.marker.evaluate({**markers, "extra": extra}) and (not extra or not without)
 
 
-def _words(wanted: Requirement) -> str:
+def in_words(wanted: Requirement) -> str:
+    """A requirement without its marker: ``uvicorn[standard]>=0.30``."""
     extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
     return f"{wanted.name}{extras}{wanted.specifier}"

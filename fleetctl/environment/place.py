@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ON_HOST = "/var/lib/fleetctl/envs"
 FORMS = "HOST, HOST:/path, HOST:NAME, a BOM file, or envs/NAME"
+NAME_LIMIT = 63
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 _BUILT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{12}$")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -61,6 +62,15 @@ def host_place(fleet: Fleet, text: str) -> Place:
             f"{text} is on no host", fix=f"write HOST:NAME or HOST:/path; hosts: {', '.join(fleet.hosts)}"
         )
     return place
+
+
+def require_name(name: str) -> None:
+    """FleetError (exit 2) unless an environment can be called ``name``."""
+    if not _NAME.match(name) or len(name) > NAME_LIMIT:
+        raise FleetError(
+            f"{name} is no environment's name",
+            fix=f"letters, digits, dots, dashes and underscores, at most {NAME_LIMIT}, such as serving",
+        )
 
 
 def locate(place: Place, agent: Agent) -> str:

@@ -1,0 +1,73 @@
+"""Carry an overlay out: ``environment.derive`` on the base's host, which never changes the base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetctl.environment.events import OnEvent
+from fleetctl.environment.overlay import OverlayPlan
+from fleetctl.errors import Exit, FleetError
+from fleetctl.transport.agent import Agent
+
+ROOT = "/var/lib/fleetctl"
+
+
+def derived_path(plan: OverlayPlan, name: str) -> str:
+    """Where the result will be."""
+    return f"{ROOT}/envs/{name}-{plan.digest}"
+
+
+def part_folder(name: str, version: str, record: str) -> str:
+    """Where one distribution's files lie on the base's host when they came from another one."""
+    return f"{ROOT}/parts/{name}-{version}-{record[:12]}"
+
+
+def derive_arguments(
+    plan: OverlayPlan, name: str, origin_host: str, parts: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The arguments of ``environment.derive``.
+
+    ``parts`` is distribution → its part folder, where the source is on another host; without it the files are
+    taken from the source's own path.
+    """
+    source = str(plan.source["path"])
+    arguments: dict[str, Any] = {
+        "name": name,
+        "digest": plan.digest,
+        "base": plan.base["path"],
+        "overlays": [
+            {"distribution": one.name, "from": (parts or {}).get(one.name, source), "path": source}
+            for one in plan.taken
+        ],
+        "patches": [],
+        "imports": [],
+        "origin": {"host": origin_host, "path": plan.base["path"], "digest": plan.base["digest"]},
+        "abi": plan.result["abi"].get("tag"),
+    }
+    removes = {"distributions": list(plan.removed), "paths": list(plan.paths)}
+    return {**arguments, "removes": removes} if plan.removed or plan.paths else arguments
+
+
+def apply_overlay(
+    agent: Agent,
+    plan: OverlayPlan,
+    name: str,
+    host: str,
+    on_event: OnEvent,
+    parts: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Make the derived environment on the base's host: ``environment.derive`` 's result."""
+    arguments = derive_arguments(plan, name, host, parts)
+    made: dict[str, Any] = agent.call("environment.derive", on_event=on_event, timeout=None, **arguments)
+    return made
+
+
+def require_one_host(base: str, source: str) -> None:
+    """FleetError (exit 5) where the source's files would have to travel first."""
+    if base != source:
+        raise FleetError(
+            f"the files are on {source}, the base is on {base}: this command does not send them yet",
+            fix=f"clone that environment to {base} first, and take them from there",
+            exit=Exit.PREFLIGHT,
+        )
