@@ -23,8 +23,11 @@ CALLS: Dict[str, str] = {
     "rollout.follow": "fleetctl.agent.control:follow",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
+    "environment.prove": "fleetctl.agent.proving:prove",
     "environment.list": "fleetctl.agent.environments:list_environments",
     "environment.status": "fleetctl.agent.environments:status",
+    "files.list": "fleetctl.agent.contents:list_files",
+    "files.read": "fleetctl.agent.contents:read",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
 }
