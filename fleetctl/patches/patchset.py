@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,11 +64,9 @@ class PatchSet:
 
     @property
     def digest(self) -> str:
-        """sha256 of all that decides what an environment gets and must pass; its words have no part in it."""
-        what = [self.name, self.distribution, self.manifest.imports]
-        files = sorted((change.path, change.before, change.after) for change in self.changes)
-        checks = [check.command() for check in self.manifest.checks]
-        return hashlib.sha256(json.dumps([*what, files, checks]).encode()).hexdigest()
+        """sha256 of what it writes: each path with its digests; an environment's marker names it by that."""
+        lines = sorted(f"{change.path}\0{change.before}\0{change.after}" for change in self.changes)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def where(self, *key: str | int) -> str:
         """``file:line`` of a key of the manifest."""
