@@ -19,6 +19,8 @@ STALE = """
 import importlib.util, json, marshal, os, sys
 folder, *names = sys.argv[1:]
 def why(source):
+    if not os.path.isfile(source):
+        return "not there"
     kept = importlib.util.cache_from_source(source)
     if not os.path.exists(kept):
         return "no byte code"
@@ -36,9 +38,11 @@ def why(source):
         stamp = (int(state.st_mtime) & 0xFFFFFFFF, state.st_size & 0xFFFFFFFF)
         if (int.from_bytes(head[8:12], "little"), int.from_bytes(head[12:16], "little")) != stamp:
             return "byte code older than the source"
-    code = marshal.loads(code)
-    if code != compile(text, code.co_filename, "exec", dont_inherit=True):
-        return "byte code of another source that looks as old and as long"
+    try:
+        if marshal.loads(code) != compile(text, source, "exec", dont_inherit=True):
+            return "byte code of another source that looks as old and as long"
+    except (EOFError, SyntaxError, TypeError, ValueError) as error:
+        return "no byte code of this source: " + repr(error)
 print(json.dumps({name: said for name in names if (said := why(os.path.join(folder, name)))}))
 """
 IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
@@ -48,7 +52,7 @@ def prove(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Look at byte code and run imports and checks; the environment is not written to.
 
     ``args``: ``path``, ``sources`` (.py files relative to site-packages), ``imports`` (modules), ``checks``
-    ``[{"what", "argv"}]``: ``argv[0]`` is a program of the environment's ``bin``. Result: ``{"stale":
+    ``[{"what", "argv"}]``: ``argv[0]`` is ``python`` and stands for the environment's. Result: ``{"stale":
     [{"path", "why"}], "failed": [{"what", "status", "lines"}], "ran": count, "seconds"}``.
     """
     path, start = Path(args["path"]), time.monotonic()
@@ -70,7 +74,7 @@ def prove(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             for name in args["imports"]
         ]
         work += args["checks"]
-        failed = [failure for one in work for failure in _run(children, path, one)]
+        failed = [failure for one in work for failure in _run(children, python, one)]
     finally:
         os.close(fd)
     seconds = round(time.monotonic() - start, 3)
@@ -91,11 +95,10 @@ def _stale(children: Children, python: str, packages: Path, sources: List[str]) 
     return [{"path": name, "why": why} for name, why in json.loads(lines[-1]).items()]
 
 
-def _run(children: Children, path: Path, work: Dict[str, Any]) -> List[Dict[str, Any]]:
-    program, *rest = work["argv"]
-    if "/" in program:
-        raise AgentError(f"not a program of the environment: {program}", where=str(path), exit=INPUT)
-    status, lines = children.run(STEP, [str(path / "bin" / program), *rest], lambda: str(work["what"]))
+def _run(children: Children, python: str, work: Dict[str, Any]) -> List[Dict[str, Any]]:
+    if work["argv"][0] != "python":
+        raise AgentError(f"not the environment's Python: {work['argv'][0]}", where=python, exit=INPUT)
+    status, lines = children.run(STEP, [python, *work["argv"][1:]], lambda: str(work["what"]))
     return [{"what": work["what"], "status": status, "lines": lines[-20:]}] if status else []
 
 

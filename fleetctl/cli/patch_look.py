@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fleetctl.patches.environment import Environment
-    from fleetctl.patches.patchset import PatchSet
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 Place = Annotated[str, typer.Argument(metavar="PLACE", help="HOST, HOST:NAME or HOST:/path.")]
@@ -64,7 +58,7 @@ def status(
 def verify(
     place: Place,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="These; else those its marker names.")
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="These; else all that are in it.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -73,7 +67,7 @@ def verify(
     from fleetctl.cli.progress import progress
     from fleetctl.errors import Exit, FleetError
     from fleetctl.inventory.loader import load_fleet
-    from fleetctl.patches.patchset import load_all
+    from fleetctl.patches.patchset import load, load_all
     from fleetctl.patches.places import open_environment
     from fleetctl.patches.proof import prove
 
@@ -81,7 +75,7 @@ def verify(
     fleet = load_fleet()
     known, _ = load_all(fleet.root)
     with open_environment(fleet, place) as environment:
-        sets = _chosen(fleet.root, environment, names)
+        sets = [load(fleet.root, name) for name in names or environment.holds(known)]
         with progress(Output()) as listener:
             on_event = lambda event: listener({**event, "host": environment.host})  # noqa: E731
             proof = prove(environment, sets, known, on_event)
@@ -141,12 +135,6 @@ def diff(
             output.line(f"# {entry.patch_set}: {entry.path} {entry.note}")
         else:
             output.line(f"# {entry.patch_set}: {entry.path}, from what is there to {entry.to}")
-            output.line(entry.diff.rstrip("\n"))
+            output.line(entry.diff.rstrip("\n").replace("\r", "␍"))
     if not found:
         output.line(f"{environment.shown}: no difference")
-
-
-def _chosen(root: Path, environment: Environment, names: list[str] | None) -> list[PatchSet]:
-    from fleetctl.patches.patchset import load
-
-    return [load(root, name) for name in names or [entry["name"] for entry in environment.patched()]]

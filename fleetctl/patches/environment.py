@@ -13,7 +13,7 @@ from fleetctl.environment.place import Place, locate
 from fleetctl.errors import Exit, FleetError
 from fleetctl.patches.patchset import PatchSet
 from fleetctl.patches.plan import PatchWrites, derived_digest, plan, unmade
-from fleetctl.patches.state import PatchState, judge
+from fleetctl.patches.state import PatchState, State, judge
 from fleetctl.patches.trees import HASHING_S, Read
 from fleetctl.transport.agent import Agent
 
@@ -73,6 +73,11 @@ class Environment:
             found = installed[entry.distribution]
             states.append(judge(entry, found.version if found else None, digests, known))
         return states
+
+    def holds(self, known: Sequence[PatchSet]) -> list[str]:
+        """The patch sets that are in it: those that its marker names, and those whose files all say so."""
+        there = [state.patch_set.name for state in self.states(known, known) if state.state == State.PATCHED]
+        return list(dict.fromkeys([*(entry["name"] for entry in self.patched()), *there]))
 
     def patched(self) -> list[dict[str, str]]:
         """The patch sets that its marker names: ``{"name", "sha256"}``."""

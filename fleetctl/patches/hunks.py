@@ -15,6 +15,7 @@ from unidiff.patch import Hunk as Parsed
 from unidiff.patch import PatchSet
 
 CODE = "latin-1"
+CONTEXT = 3
 NO_NEWLINE = "\\ No newline at end of file\n"
 
 
@@ -63,7 +64,10 @@ def apply(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
             raise DiffError(f"hunk {number} does not fit at line {hunk.start + 1}")
         result += [*lines[at : hunk.start], *hunk.after]
         at = end
-    return "".join([*result, *lines[at:]]).encode(CODE)
+    result += lines[at:]
+    if not all(line.endswith("\n") for line in result[:-1]):
+        raise DiffError("a line without its newline would stand before others")
+    return "".join(result).encode(CODE)
 
 
 def reverse(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
@@ -74,10 +78,30 @@ def reverse(content: bytes, hunks: tuple[Hunk, ...]) -> bytes:
 
 
 def make(before: bytes, after: bytes, path: str) -> bytes:
-    """The unified diff, 3 lines of context, that turns ``before`` into ``after``; empty where they are equal."""
+    """The unified diff that turns ``before`` into ``after``; empty where they are equal.
+
+    Not by ``difflib.unified_diff``: it takes lines that are frequent in a long file for junk, and a file of
+    such lines for changed all over.
+    """
+    old, new = _lines(before), _lines(after)
     name = path.encode().decode(CODE)
-    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}")
-    return "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in lines).encode(CODE)
+    said = [f"--- a/{name}\n", f"+++ b/{name}\n"]
+    groups = list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT))
+    for group in groups:
+        spans = _span(group[0][1], group[-1][2]), _span(group[0][3], group[-1][4])
+        said.append(f"@@ -{spans[0]} +{spans[1]} @@\n")
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                said += [f" {line}" for line in old[i1:i2]]
+            else:
+                said += [f"-{line}" for line in old[i1:i2]] + [f"+{line}" for line in new[j1:j2]]
+    text = "".join(line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}" for line in said)
+    return text.encode(CODE) if groups else b""
+
+
+def _span(start: int, end: int) -> str:
+    """Lines as a hunk's head has them: the first from 1, or the one before where there are none."""
+    return f"{start + 1},{end - start}" if end > start else f"{start},0"
 
 
 def _lines(content: bytes) -> list[str]:

@@ -100,7 +100,7 @@ class ChangedFile(Model):
 
 
 class Check(Model):
-    """What must hold in the patched environment: ``python`` code, or a program of its ``bin``, that exits 0."""
+    """What must hold: ``python`` code, or an ``argv`` that begins with ``python``, that exits 0 there."""
 
     what: Text
     python: Text | None = None
@@ -110,12 +110,12 @@ class Check(Model):
     def _exactly_one(self) -> Self:
         if (self.python is None) == (self.argv is None):
             raise ValueError("needs exactly one of python and argv")
-        if self.argv and "/" in self.argv[0]:
-            raise ValueError("runs no program of the environment; write its name in bin/, such as python")
+        if self.argv and self.argv[0] != "python":
+            raise ValueError("must begin with python: it runs in the environment's own; [python, -m, MODULE]")
         return self
 
     def command(self) -> list[str]:
-        """Its words; the first is a program of the environment's ``bin``."""
+        """Its words; the first stands for the environment's Python."""
         return self.argv or ["python", "-I", "-B", "-c", str(self.python)]
 
 
