@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import tempfile
@@ -66,7 +67,8 @@ def test_it_is_refused_until_its_whys_are_written(tmp_path: Path) -> None:
 
 
 def test_hunks_are_as_small_as_diff_makes_them(tmp_path: Path) -> None:
-    lines = [f"line {number % 40}\n" for number in range(4000)]
+    chosen = random.Random(1)
+    lines = [f"line {chosen.randrange(40)}\n" for _ in range(4000)]  # to difflib each of them is junk
     changed = [*lines[:1000], "new\n", *lines[1000:2000], *lines[2001:]]
     base, after = "".join(lines).encode(), "".join(changed).encode()
     patch_set(tmp_path, "tree", {"engine/big.py": after}, {**ENGINE, "engine/big.py": base})
