@@ -21,6 +21,9 @@ from fleetctl.agent.child import Children, refusal
 from fleetctl.agent.environments import MARKER, ROOT, environment_path, is_whole, marker
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import write_json
+from fleetctl.agent.foldertree import walk
+from fleetctl.agent.installed import find_site
+from fleetctl.agent.marker import facts
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,
@@ -63,7 +66,7 @@ def build(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         killed = remove_leftovers(final.parent)
         with staged(final, float(args.get("wait_s", WAIT_S)), lambda left: _waiting(emit, left)) as staging:
             if staging is None:
-                return _made_by_another(final, args["digest"])
+                return made_by_another(final, args["digest"])
             if free_bytes(final) < needed:
                 raise refused(final, needed, FULL[0], "")
             return _Build(args, emit, root, staging, needed).run(prune=killed > 0)
@@ -207,7 +210,7 @@ class _Build:
             )
 
     def _commit(self) -> None:
-        sizes = [entry.stat().st_size for entry in _files(self.staging.path)]
+        tree, site = walk(str(self.staging.path)), find_site(str(self.staging.path))
         keys = ("name", "version", "filename", "sha256")
         content = {
             "schema": 1,
@@ -217,8 +220,7 @@ class _Build:
             "abi": self.args["abi"],
             "wheels": [{key: wheel[key] for key in keys} for wheel in self.args["wheels"]],
             "built_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "files": len(sizes),
-            "bytes": sum(sizes),
+            **facts(tree, site, (), {}),
         }
         write_json(self.staging.path / MARKER, content, 0o644)
         self.staging.commit()
@@ -275,7 +277,8 @@ def _waiting(emit: Emit, left: float) -> None:
     )
 
 
-def _made_by_another(final: Path, digest: str) -> Dict[str, Any]:
+def made_by_another(final: Path, digest: str) -> Dict[str, Any]:
+    """The result where another process made it meanwhile. Raises :class:`AgentError` for a stranger's folder."""
     if marker(final, digest) is None:
         raise AgentError(
             f"{final} is there and is not an environment made by fleetctl",

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
 from fleetctl.agent.environments import MARKER
 from fleetctl.agent.files import read_json
@@ -48,12 +48,14 @@ def link_compiled(packages: Path, sibling: Path) -> int:
     return linked
 
 
-def compile_command(python: str, packages: Path) -> List[str]:
+def compile_command(
+    python: str, packages: Path, tag: Optional[str] = sys.implementation.cache_tag
+) -> List[str]:
     """The command that compiles what has no byte code yet; on all cores where that is worth starting them.
 
     The packages' own tests are left out: a fifth of the work, and no server imports them.
     """
-    compiled = sum(len(names) for _, names in _caches(packages))
+    compiled = sum(len(names) for _, names in _caches(packages, tag))
     skipped = re.compile(SKIPPED)
     sources = sum(
         name.endswith(".py")
@@ -62,13 +64,39 @@ def compile_command(python: str, packages: Path) -> List[str]:
         for name in names
     )
     cores = ["-j", "0"] if sources - compiled >= PARALLEL_FROM else []
-    relative = ["-s", str(packages), "-p", ""]
-    return [python, "-I", "-m", "compileall", "-q", *cores, "-x", SKIPPED, *relative, str(packages)]
+    return [*_compileall(python, packages), *cores, str(packages)]
 
 
-def _caches(packages: Path) -> Iterator[Tuple[Path, List[str]]]:
+def compile_listed(python: str, packages: Path, listing: Path, count: int) -> List[str]:
+    """The command that compiles the ``count`` sources whose paths are the lines of ``listing``."""
+    cores = ["-j", "0"] if count >= PARALLEL_FROM else []
+    return [*_compileall(python, packages), *cores, "-i", str(listing)]
+
+
+def uncompiled(environment: Path, paths: Iterable[str], tag: str) -> List[str]:
+    """Those of the paths (relative to the environment) that are sources without byte code, as absolute ones."""
+    found = []
+    for path in sorted(paths):
+        source = environment / path
+        is_wanted = path.endswith(".py") and "\n" not in path and not re.search(SKIPPED, f"/{path}")
+        if is_wanted and source.is_file() and not _compiled(source, tag).exists():
+            found.append(str(source))
+    return found
+
+
+def _compiled(source: Path, tag: str) -> Path:
+    return source.parent / "__pycache__" / f"{source.stem}.{tag}.pyc"
+
+
+def _compileall(python: str, packages: Path) -> List[str]:
+    return [python, "-I", "-B", "-m", "compileall", "-q", "-x", SKIPPED, "-s", str(packages), "-p", ""]
+
+
+def _caches(
+    packages: Path, tag: Optional[str] = sys.implementation.cache_tag
+) -> Iterator[Tuple[Path, List[str]]]:
     """Each folder with byte code, and the names of its files for this interpreter."""
-    ending = f".{sys.implementation.cache_tag}.pyc"
+    ending = f".{tag}.pyc"
     for folder, _, names in os.walk(packages):
         if folder.endswith("/__pycache__"):
             yield Path(folder).parent, [name for name in names if name.endswith(ending)]

@@ -37,6 +37,10 @@ class Staging:
         self.path = building(final)
         self.fd = fd
 
+    def empty(self) -> None:
+        """Remove what was made in it so far."""
+        _empty(self.path)
+
     def commit(self) -> None:
         """Write everything through to the disk, then rename."""
         sync(self.path)
