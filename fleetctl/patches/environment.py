@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -92,12 +93,13 @@ class Environment:
         place = Place(f"{self.host}:{origin['path']}", self.place.host, path=origin["path"])
         try:
             parent = Environment(self.agent, place)
-            return parent if parent.digest() == origin["digest"] else None
+            return parent if parent.digest == origin["digest"] else None
         except FleetError as error:
             if error.exit == Exit.UNREACHABLE:
                 raise
             return None
 
+    @cached_property
     def digest(self) -> str:
         """12 hex digits of what is in it: its marker's, or those of its bill of materials."""
         if self.marker is not None:
@@ -114,7 +116,7 @@ class Environment:
         installed = self.tree.distributions(entry.distribution for entry in sets)
         contents = self.tree.contents([change.path for entry in sets for change in entry.changes])
         planned = plan(sets, installed, contents, known, self.shown)
-        digest = derived_digest(self.digest(), [entry.patch_set for entry in planned])
+        digest = derived_digest(self.digest, [entry.patch_set for entry in planned])
         return self._derivation(name, digest, planned)
 
     def plan_revert(self, sets: Sequence[PatchSet], name: str | None = None) -> Derivation:
@@ -132,7 +134,7 @@ class Environment:
             now.update(
                 {write.path: write.content for write in planned[-1].writes if write.content is not None}
             )
-        return self._derivation(name, derived_digest(self.digest(), sets, "revert"), planned)
+        return self._derivation(name, derived_digest(self.digest, sets, "revert"), planned)
 
     def derive(self, derivation: Derivation, on_event: OnEvent, *, keep: bool) -> dict[str, Any]:
         """Make it: ``{"path", "built", "method", "seconds"}``. ``keep``: its patch sets prove themselves."""
@@ -149,7 +151,7 @@ class Environment:
             overlays=[],
             patches=patches,
             imports=[],
-            origin={"host": self.host, "path": self.path, "digest": self.digest()},
+            origin={"host": self.host, "path": self.path, "digest": self.digest},
             abi=(self.marker or {}).get("abi"),
         )
         return result
