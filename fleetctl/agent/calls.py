@@ -27,9 +27,12 @@ CALLS: Dict[str, str] = {
     "environment.derive": "fleetctl.agent.derive:derive",
     "environment.examine": "fleetctl.agent.examine:examine",
     "environment.list": "fleetctl.agent.environments:list_environments",
+    "environment.prove": "fleetctl.agent.proving:prove",
     "environment.prune": "fleetctl.agent.prune:prune",
     "environment.status": "fleetctl.agent.environments:status",
     "environment.verify": "fleetctl.agent.verify:verify",
+    "files.list": "fleetctl.agent.contents:list_files",
+    "files.read": "fleetctl.agent.contents:read",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
 }

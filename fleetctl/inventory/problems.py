@@ -8,7 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fleetctl.inventory.document import Key, Problem, dotted
+from fleetctl.errors import FleetError
+from fleetctl.inventory.document import Document, Key, Problem, dotted
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint, nearest
 
@@ -57,6 +58,23 @@ def in_words(error: ValidationError, data: dict[str, Any], model: type[BaseModel
         problem = _problem(details, data, model)
         found.setdefault(problem.key, problem)
     return list(found.values())
+
+
+def together(document: Document, shown: str, problems: list[Problem], whose: str) -> FleetError:
+    """One error (exit 2) of all problems of the file ``shown``, each with its line; ``whose``: of what."""
+    problems.sort(key=lambda problem: problem.line or document.line(problem.key))
+    errors = [
+        FleetError(problem.what, f"{shown}:{problem.line or document.line(problem.key)}", problem.fix)
+        for problem in problems
+    ]
+    if len(errors) == 1:
+        return errors[0]
+    return FleetError(
+        f"{len(errors)} errors in {whose}",
+        where=errors[0].where,
+        fix="correct the lines above",
+        evidence=[f"{error}" + (f"; {error.fix}" if error.fix else "") for error in errors],
+    )
 
 
 def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]) -> Problem:
@@ -120,7 +138,7 @@ def _fields(key: Key, model: Any) -> list[str]:
         else:
             model = get_args(model)[-1]
         model = next((one for one in get_args(model) if isinstance(model, UnionType) and one), model)
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _type_fix(kind: str, given: Any) -> str:

@@ -1,0 +1,1 @@
+"""Patch sets: changes to one distribution at exact versions, with the digests of before and after."""
