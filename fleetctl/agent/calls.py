@@ -27,6 +27,7 @@ CALLS: Dict[str, str] = {
     "environment.status": "fleetctl.agent.environments:status",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
+    "servers.find": "fleetctl.agent.servers:find",
 }
 
 
