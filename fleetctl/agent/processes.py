@@ -98,7 +98,9 @@ def variables(pid: int) -> Optional[Dict[str, str]]:
 def shown(found: Dict[str, str]) -> Dict[str, Optional[str]]:
     """The variables that matter to a model server; None in place of a secret."""
     matter = {
-        name: value for name, value in sorted(found.items()) if name in NAMES or name.startswith(tuple(PREFIXES))
+        name: value
+        for name, value in sorted(found.items())
+        if name in NAMES or name.startswith(tuple(PREFIXES))
     }
     return {name: None if secrets.is_secret(name, value) else value for name, value in matter.items()}
 

@@ -13,7 +13,17 @@ import socket
 import threading
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from fleetctl.agent import foundunits, gpus, interpreters, modelpaths, net, processes, secrets, serving, systemd
+from fleetctl.agent import (
+    foundunits,
+    gpus,
+    interpreters,
+    modelpaths,
+    net,
+    processes,
+    secrets,
+    serving,
+    systemd,
+)
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.processes import Process
 
