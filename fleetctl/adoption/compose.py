@@ -24,7 +24,8 @@ FLOW: Sequence[Key] = [
     ("models", "*"),
     ("services", "*", "deadlines"),
 ]
-APART: Sequence[Key] = [("gpus",), ("slots",), ("environments",), ("models",), ("services",)]
+APART: list[Key] = [("gpus",), ("slots",), ("environments",), ("models",), ("services",)]
+APART += [("services", "*")]
 ORDER = ["slot", "engine", "mode", "environment", "model", "drafter", "model_id", "unit", "template"]
 ORDER += ["keep_unit", "args", "env", "deadlines"]
 RESERVED_S = 2  # the standard templates' interval is 5 × (ready + 2)

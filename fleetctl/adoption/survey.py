@@ -18,12 +18,12 @@ STANDARD_VARIABLES = {"PYTHONUNBUFFERED", "PATH"}
 
 
 def survey(host: str, ssh: dict[str, Any], seen: Found) -> Draft:
-    """The draft of a host's file: running servers by their ports first, then units that stand by."""
-    draft = Draft(host, dict(ssh))
+    """The draft of a host's file: running servers, those whose GPUs are certain first; then units that stand by."""
+    draft = Draft(host, dict(ssh), reserved={_stem(name) for name in seen["units"]})
     _gpus(draft, seen["gpus"])
     units: dict[str, Found] = dict(seen["units"])
     several = _shared_units(seen["servers"])
-    for server in sorted(seen["servers"], key=lambda server: (server["port"] or 0, server["pid"] or 0)):
+    for server in sorted(seen["servers"], key=lambda server: (not server["gpus"], server["port"] or 0)):
         unit = server["unit"] if server["unit"] in units and server["unit"] not in several else None
         if server["unit"] in several:
             server = {**server, "shares": server["unit"]}
@@ -40,6 +40,10 @@ def survey(host: str, ssh: dict[str, Any], seen: Found) -> Draft:
         ports = ", ".join(str(port) for port in seen["unasked"])
         draft.left.append(f"Ports that are open and were not asked whether they serve models: {ports}.")
     return draft
+
+
+def _stem(unit: str) -> str:
+    return unit.removesuffix(".service").removeprefix("fleetctl-")
 
 
 def _gpus(draft: Draft, answer: Found) -> None:
@@ -75,6 +79,7 @@ def _server(draft: Draft, server: Found, unit_name: str | None, unit: Found | No
     drafts = drafting(server["engine"], parsed.given)
     row = Row(what, label, port=str(server["port"] or "-"))
     draft.rows.append(row)
+    server = {**server, "container": server["container"] or server["launcher"] == "docker-proxy"}
     refused = _refusal(server, unit_name, unit)
     if refused:
         where = f"port {server['port']}" if server["port"] else "no known port"
@@ -82,9 +87,10 @@ def _server(draft: Draft, server: Found, unit_name: str | None, unit: Found | No
         if server["port"] and not server["container"]:
             row.gpus = _shown(draft.slots[slot_of(draft, server, "")]["gpus"])
         return
-    wanted = (unit_name or f"{label}-{server['port']}").removesuffix(".service").removeprefix("fleetctl-")
+    wanted = _stem(unit_name) if unit_name else f"{label}-{server['port']}"
     own = (unit or {}).get("fleetctl") or {}
-    name = unique(own.get("Service") or wanted, draft.services)
+    taken = draft.services if unit_name else [*draft.services, *draft.reserved]
+    name = unique(own.get("Service") or wanted, taken)
     slot = slot_of(draft, server, own.get("Slot", ""))
     _service(draft, row, name, slot, server, parsed, drafts, unit_name, unit)
     if unit is None:
@@ -112,8 +118,7 @@ def _standby(draft: Draft, unit_name: str, unit: Found) -> None:
         draft.left.append(f"{unit_name} ({label}, not running): {refused}")
         return
     own = unit["fleetctl"]
-    wanted = unit_name.removesuffix(".service").removeprefix("fleetctl-")
-    name = unique(own.get("Service") or wanted, draft.services)
+    name = unique(own.get("Service") or _stem(unit_name), draft.services)
     slot = slot_of(draft, place, own.get("Slot", ""))
     _service(draft, row, name, slot, place, parsed, drafting(label, parsed.given), unit_name, unit)
     draft.note(("services", name), f"not running when it was looked at ({unit['active'] or 'unknown'})")
@@ -121,7 +126,7 @@ def _standby(draft: Draft, unit_name: str, unit: Found) -> None:
 
 def _refusal(server: Found, unit_name: str | None, unit: Found | None) -> str:
     """Why no service can be written of a server; empty where one can."""
-    if server["container"] or server["launcher"] == "docker-proxy":
+    if server["container"]:
         return "it runs in a container; fleetctl manages systemd units, and would need one that starts it"
     if server.get("shares"):
         return f"{server['shares']} starts several servers at once; give each a unit of its own"
@@ -176,6 +181,7 @@ def _service(
     if drafts.note:
         draft.note(key, drafts.note)
     served = text_of(parsed.given, "served-model-name") or next(iter(server["answer"]["models"]), None)
+    served = served or _usual_name(server["engine"], parsed)
     if served and served != model:
         service["model_id"] = served
     if unit_name:
@@ -191,6 +197,12 @@ def _service(
     row.environment, row.model, row.service = path, draft.models[model]["path"], name
 
 
+def _usual_name(engine: str, parsed: Parsed) -> str | None:
+    """The name that a server gives its model where no argument does."""
+    given = next((text for one in MODEL_ARGUMENTS if (text := text_of(parsed.given, one))), None)
+    return given.rstrip("/").rpartition("/")[2] if given and engine == "standalone" else given
+
+
 def _model(draft: Draft, name: str, server: Found, parsed: Parsed) -> str:
     info = server["answer"]["info"]
     given = next((text for one in MODEL_ARGUMENTS if (text := text_of(parsed.given, one))), None)
@@ -199,7 +211,9 @@ def _model(draft: Draft, name: str, server: Found, parsed: Parsed) -> str:
     given = given or info.get("model_path")
     if given:
         return _path_of(draft, name, str(given), server)
-    there = [place["path"] for place in server["paths"].values() if place["exists"]]
+    there = [
+        place["path"] for place in server["paths"].values() if place["exists"] and place["path"].isprintable()
+    ]
     path = there[0] if there else "/"
     model = draft.place("model", path, next(iter(server["answer"]["models"]), None) or short(path))
     draft.note(("models", model), f"not told by the arguments of {name}: correct the path")
@@ -209,7 +223,7 @@ def _model(draft: Draft, name: str, server: Found, parsed: Parsed) -> str:
 def _path_of(draft: Draft, service: str, word: str, server: Found) -> str:
     """The entry in ``models`` of a path, or of a name that was downloaded."""
     place = server["paths"].get(word)
-    if place:
+    if place and place["path"].isprintable():
         model = draft.place("model", place["path"], short(word))
         if not place["exists"]:
             draft.note(("models", model), "not there when it was looked at")
@@ -219,7 +233,7 @@ def _path_of(draft: Draft, service: str, word: str, server: Found) -> str:
         draft.note(("models", model), f"{word}, as it was downloaded")
         return model
     path = word if word.startswith("/") else f"/{word}"
-    path = "".join(character for character in path if character >= " ")
+    path = "".join(character if character.isprintable() else "?" for character in path)
     model = draft.place("model", path, short(word))
     where = f"{service} names it {word}"
     draft.note(("models", model), f"{where}; where it lies on the host is not known: correct the path")

@@ -56,8 +56,8 @@ def _entry(key: Key, value: Any, notes: Notes, flow: Sequence[Key], apart: Seque
         pairs = ", ".join(f"{scalar(one)}: {scalar(two)}" for one, two in value.items())
         return [*lines, f"{indent}{name}: {{{pairs}}}"]
     lines.append(f"{indent}{name}:")
-    for one, two in value.items():
-        lines += _entry((*key, one), two, notes, flow, apart)
+    for place, (one, two) in enumerate(value.items()):
+        lines += _entry((*key, one), two, notes, flow, apart if place else ())
     return lines
 
 

@@ -60,12 +60,12 @@ def other(program: str, arguments: Sequence[str]) -> Dict[str, Any]:
 def port_of(found: Dict[str, Any]) -> Optional[int]:
     """The port that the arguments name, or else the engine's usual one."""
     words = [word or "" for word in found["arguments"]]
-    for place, word in enumerate(words):
-        if word == "--port" and words[place + 1 : place + 2] and words[place + 1].isdigit():
-            return int(words[place + 1])
-        if word.startswith("--port=") and word[7:].isdigit():
-            return int(word[7:])
-    return DEFAULT_PORTS.get(found["engine"])
+    said = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "--port"]
+    said += [word[7:] for word in words if word.startswith("--port=")]
+    if not said:
+        return DEFAULT_PORTS.get(found["engine"])
+    number = int(said[-1]) if re.fullmatch(r"[0-9]{1,5}", said[-1]) else 0
+    return number if 0 < number < 65536 else None
 
 
 def _python(words: Sequence[str]) -> Optional[Dict[str, Any]]:

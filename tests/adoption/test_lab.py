@@ -125,10 +125,11 @@ def hand(lab: Lab, tmp_path: Path) -> Iterator[Hand]:
     gpus.reset("ct200")
     lab.run(
         "ct200",
-        "cd /etc/systemd/system; systemctl disable -q --now hand*.service fleetctl-sglang-33*.service;"
-        "rm -f hand*.service fleetctl-sglang-33*.service; systemctl daemon-reload; systemctl reset-failed;"
+        "systemctl stop 'hand*.service' 'fleetctl-sglang-33*.service';"
+        "rm -f /etc/systemd/system/{,multi-user.target.wants/}{hand,fleetctl-sglang-33}*.service;"
+        "systemctl daemon-reload; systemctl reset-failed;"
         "test -e /run/bare && kill $(cat /run/bare); rm -f /run/bare; "
-        f"rm -rf /var/lib/fleetctl/slots/*.json",
+        "rm -rf /var/lib/fleetctl/slots/gpu*.json /var/lib/fleetctl/slots/port-*.json",
         check=False,
     )
 
@@ -291,7 +292,26 @@ def test_a_host_that_another_file_describes(hand: Hand) -> None:
 
 def _state(hand: Hand) -> Any:
     """What adopting must leave as it is: units, processes' ports, fleetctl's folder but for its agent."""
-    files = "find /etc/systemd /opt/hand /var/lib/fleetctl -path '*/agent*' -prune -o -type f -printf '%p %s %T@\\n' | sort"
+    places = "/etc/systemd /opt/hand /var/lib/fleetctl"
+    files = f"find {places} -path '*/agent*' -prune -o -type f -printf '%p %s %T@\\n' | sort"
     return hand.lab.run(
-        "ct200", f"{files}; ss -ltnH | sort; systemctl list-units --all --no-legend | sort"
+        "ct200", f"{files}; ss -ltnH | sort; systemctl list-units 'hand*' --all --no-legend"
     ).stdout
+
+
+def test_what_another_user_may_not_see_is_said(hand: Hand) -> None:
+    hand.unit("dflash")
+    hand.until_serves()
+    hand.run("adopt", "ct200", "--stdout")
+    call = json.dumps({"id": 1, "call": "servers.find", "args": {}})
+    agent = "$(ls -t /var/lib/fleetctl/agent/*.pyz | head -1)"
+    user = "setpriv --reuid=65534 --regid=65534 --clear-groups"
+    found = hand.lab.run(
+        "ct200", f"(echo '{call}'; sleep 2) | {user} /usr/bin/python3 -I -S {agent} serve"
+    ).stdout.splitlines()
+    result = json.loads(found[1])["result"]
+    assert result["uid"] == 65534
+    (server,) = result["servers"]
+    assert (server["engine"], server["port"], server["seen"]) == ("sglang", hand.port, False)
+    assert any("asked as uid 65534" in line for line in result["unseen"])
+    assert any(str(hand.port) in line for line in result["unseen"])
