@@ -15,6 +15,7 @@ Emit = Callable[[Dict[str, Any]], None]
 Function = Callable[[Dict[str, Any], Emit], Any]
 
 CALLS: Dict[str, str] = {
+    "bom.capture": "fleetctl.agent.bom:capture",
     "facts": "fleetctl.agent.facts:facts",
     "logs": "fleetctl.agent.journal:logs",
     "history": "fleetctl.agent.history:history",
@@ -25,6 +26,7 @@ CALLS: Dict[str, str] = {
     "environment.build": "fleetctl.agent.build:build",
     "environment.list": "fleetctl.agent.environments:list_environments",
     "environment.status": "fleetctl.agent.environments:status",
+    "environment.verify": "fleetctl.agent.verify:verify",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
     "servers.find": "fleetctl.agent.servers:find",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,24 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 def write_json(path: Path, value: Any, mode: int = 0o600) -> None:
     """:func:`write` of one JSON document."""
     write(path, json.dumps(value, indent=1, sort_keys=True) + "\n", mode)
+
+
+def open_regular(path: str) -> int:
+    """A descriptor to read a regular file by; never waits, as opening a fifo does. OSError for all else."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no path that a file can have", path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return handle
+
+
+def read_start(path: str, limit: int) -> bytes:
+    """At most the first ``limit`` bytes of a regular file; OSError as :func:`open_regular`."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(limit)
 
 
 def read_json(path: Path) -> Any:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetctl.cli import complete
+from fleetctl.cli import complete, env_capture
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -20,6 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("capture")(env_capture.capture)
+app.command("show")(env_capture.show)
+app.command("verify")(env_capture.verify)
 SIMULTANEOUS = 8
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import fleetctl.agent
 from fleetctl.errors import FleetError
 from fleetctl.lab import hosts
 from fleetctl.transport import agent as agent_module
 from fleetctl.transport import connection
 from fleetctl.transport.agent import open_agent
-from fleetctl.transport.payload import Payload, pack
+from fleetctl.transport.payload import Payload, pack, sources
 from tests.conftest import Lab
 from tests.transport.sshd import Sshd, SshSettings, TestHost, wait_for
 
@@ -24,14 +21,14 @@ UNIT = "fleetctl-test-journal.service"
 
 
 @pytest.fixture
-def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Payload:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Payload:
     """An agent that ends after 2 s of silence, and a controller with a heart to match."""
-    folder = tmp_path / "agent"
-    shutil.copytree(Path(fleetctl.agent.__file__).parent, folder)
-    source = (folder / "serve.py").read_text()
-    assert "SILENCE_S = 60.0" in source
-    (folder / "serve.py").write_text(source.replace("SILENCE_S = 60.0", "SILENCE_S = 2.0"))
-    packed = pack(folder)
+    files = sources()
+    serve = files["fleetctl/agent/serve.py"]
+    assert b"SILENCE_S = 60.0" in serve
+    packed = pack(
+        {**files, "fleetctl/agent/serve.py": serve.replace(b"SILENCE_S = 60.0", b"SILENCE_S = 2.0")}
+    )
     monkeypatch.setattr(agent_module, "payload", lambda: packed)
     monkeypatch.setattr(agent_module, "HEARTBEAT_S", 0.5)
     return packed

@@ -1,0 +1,139 @@
+"""``fleetctl env capture``, ``show`` and ``verify``: what an environment is, and whether it is still that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fleetctl.cli.output import Output
+    from fleetctl.environment.bom import Bom
+
+PlaceText = Annotated[
+    str, typer.Argument(metavar="PLACE", help="HOST, HOST:/path, HOST:NAME, or a file that `capture` wrote.")
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+
+
+def capture(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="HOST, HOST:/path or HOST:NAME.")],
+    output_file: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the bill of materials to this file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Read an environment's bill of materials: every distribution, file and library; changes nothing."""
+    from fleetctl.cli.output import Output
+    from fleetctl.environment.bom import save_bom
+    from fleetctl.environment.bom_text import headline, screen
+
+    output = Output(json=json)
+    bom = _of_host(place)
+    if output_file is not None:
+        save_bom(bom, output_file)
+    if json:
+        output.document(bom)
+    elif output_file is not None:
+        output.line(f"{output_file}: {headline(bom)}")
+    else:
+        _print(output, screen(bom))
+
+
+def show(place: PlaceText, json: Json = False) -> None:
+    """Show on one screen what an environment holds, and what of it is odd."""
+    from fleetctl.cli.output import Output
+    from fleetctl.environment.bom_text import screen
+
+    output = Output(json=json)
+    bom = _any_bom(place)
+    if json:
+        output.document(bom)
+    else:
+        _print(output, screen(bom))
+
+
+def verify(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="HOST, HOST:/path or HOST:NAME.")],
+    json: Json = False,
+) -> None:
+    """Compare an environment with its own records. Exit 5 where it is not what it says it is."""
+    from fleetctl.cli.output import Output
+    from fleetctl.environment import bom as boms
+    from fleetctl.errors import Exit
+
+    output = Output(json=json)
+    result = _on_host(place, boms.verify)
+    if json:
+        output.document(result)
+    else:
+        for found in result["findings"]:
+            _print_finding(output, found)
+        said = "is what it says it is" if result["ok"] else "is not what it says it is"
+        checked = f"{result['files']:,} files, {result['bytes'] / 1e6:,.0f} MB checked"
+        output.line(f"{place} {said}: {checked} in {result['seconds']:.1f} s")
+    raise typer.Exit(int(Exit.OK if result["ok"] else Exit.PREFLIGHT))
+
+
+def _of_host(place: str) -> Bom:
+    from fleetctl.environment import bom as boms
+
+    bom: Bom = _on_host(place, boms.capture)
+    return bom
+
+
+def _on_host(text: str, ask: Any) -> Any:
+    """``ask(agent, path, on_event)`` of an environment on a host; its events are told on stderr."""
+    from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import progress
+    from fleetctl.environment.place import host_place, locate
+    from fleetctl.inventory.loader import load_fleet
+    from fleetctl.transport.agent import open_agent
+
+    place = host_place(load_fleet(), text)
+    host = place.host
+    assert host is not None
+    with open_agent(host) as agent, progress(Output()) as listener:
+
+        def on_event(event: dict[str, Any]) -> None:
+            listener({**event, "host": host.name})
+
+        return ask(agent, locate(place, agent), on_event)
+
+
+def _any_bom(text: str) -> Bom:
+    from fleetctl.environment.bom import load_bom
+    from fleetctl.environment.place import parse_place
+    from fleetctl.errors import FleetError
+    from fleetctl.inventory.loader import load_fleet
+
+    place = parse_place(load_fleet(), text)
+    if place.file is not None:
+        return load_bom(place.file)
+    if place.host is None:
+        raise FleetError(
+            f"{text} is a specification: what an environment shall hold, not what one does",
+            where=f"envs/{place.spec}.yaml",
+            fix="read the file, or name an environment: HOST:NAME",
+        )
+    return _of_host(text)
+
+
+def _print(output: Output, screen: Any) -> None:
+    lines, columns, rows = screen
+    for line in lines:
+        output.line(line)
+    if rows:
+        output.line()
+        output.table(columns, rows)
+
+
+def _print_finding(output: Output, found: dict[str, Any]) -> None:
+    output.line(f"{found['severity']}: {found['what']}")
+    if found["where"]:
+        output.line(f"  at {found['where']}")
+    for seen in found["evidence"]:
+        output.line(f"  | {seen}")
+    if found["fix"]:
+        output.line(f"  fix: {found['fix']}")

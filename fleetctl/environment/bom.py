@@ -1,0 +1,87 @@
+"""Bills of materials on the controller: captured through a host's agent, kept in files, read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fleetctl.environment.events import OnEvent
+from fleetctl.errors import FleetError
+from fleetctl.transport.agent import Agent
+
+SCHEMA = 1
+CAPTURE_S = 3600.0
+KEYS = ("kind", "path", "digest", "python", "platform", "distributions", "extensions", "unowned", "abi")
+
+Bom = dict[str, Any]
+"""The JSON of ``bom.capture`` in docs/architecture.md."""
+
+
+def capture(
+    agent: Agent, path: str, on_event: OnEvent | None = None, *, hashes: bool = True, native: bool = True
+) -> Bom:
+    """The BOM of the environment at ``path`` on the agent's host.
+
+    ``hashes`` compares each file with its RECORD, ``native`` reads the compiled extensions. FleetError: exit 2
+    where there is no environment, 3 where the link fails.
+    """
+    bom: Bom = agent.call(
+        "bom.capture", on_event=on_event, timeout=CAPTURE_S, path=path, hashes=hashes, native=native
+    )
+    return bom
+
+
+def verify(agent: Agent, path: str, on_event: OnEvent | None = None) -> dict[str, Any]:
+    """``environment.verify``: ``{"ok", "findings", "files", "bytes", "seconds"}``; errors as :func:`capture`."""
+    result: dict[str, Any] = agent.call("environment.verify", on_event=on_event, timeout=CAPTURE_S, path=path)
+    return result
+
+
+def load_bom(path: Path) -> Bom:
+    """The BOM in a file; FleetError (exit 2) where it is none, or of another schema."""
+    try:
+        bom = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FleetError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise _no_bom(path, f"not JSON: {error}") from None
+    if not isinstance(bom, dict) or "schema" not in bom:
+        raise _no_bom(path, "not a bill of materials: it has no schema")
+    if bom["schema"] != SCHEMA:
+        raise FleetError(
+            f"a bill of materials of schema {bom['schema']}; this fleetctl reads {SCHEMA}",
+            where=str(path),
+            fix="capture it again, or read it with the fleetctl that wrote it",
+        )
+    missing = [key for key in KEYS if key not in bom]
+    if missing:
+        raise _no_bom(path, f"not a whole bill of materials: it has no {', '.join(missing)}")
+    return bom
+
+
+def save_bom(bom: Bom, path: Path) -> None:
+    """Write a BOM in one step; FleetError (exit 2) where the file cannot be written."""
+    text = json.dumps(bom, indent=1, ensure_ascii=False) + "\n"
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _not_written(path, error) from None
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except OSError as error:
+        Path(draft).unlink(missing_ok=True)
+        raise _not_written(path, error) from None
+
+
+def _no_bom(path: Path, what: str) -> FleetError:
+    return FleetError(what, where=str(path), fix="make one: fleetctl env capture HOST:PATH -o FILE")
+
+
+def _not_written(path: Path, error: OSError) -> FleetError:
+    return FleetError(f"cannot be written: {error.strerror}", where=str(path), fix="name another file")
