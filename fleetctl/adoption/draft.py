@@ -45,7 +45,8 @@ class Row:
 @dataclass
 class Draft:
     """``units``: the found text of each service's unit, ``given`` its command line's arguments; ``left``: what no
-    service could say, for the file's end; ``reserved``: names whose standard units are on the host already.
+    service could say, for the file's end; ``pythons``: the path of each environment that is one of Python;
+    ``reserved``: names whose standard units are on the host already.
     """
 
     host: str
@@ -59,6 +60,7 @@ class Draft:
     notes: dict[Key, list[str]] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     given: dict[str, Found] = field(default_factory=dict)
+    pythons: dict[str, str] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     left: list[str] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)

@@ -164,6 +164,8 @@ def _service(
     path = (server["environment"] or {"path": "/usr"})["path"]
     environment = draft.place("environment", path, short(path) if path != "/usr" else "system")
     kind = (server["environment"] or {"kind": "none"})["kind"]
+    if kind in ("venv", "conda"):
+        draft.pythons[environment] = path
     if kind != "venv":
         origin = "not a Python server: what stands here is not used" if kind == "none" else f"{kind} Python"
         draft.note(("environments", environment), origin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,9 @@ def adopt(
         Path | None, typer.Option("-o", metavar="FILE", help="Write there, not into the inventory's folder.")
     ] = None,
     stdout: Annotated[bool, typer.Option("--stdout", help="Print the file; write nothing.")] = False,
+    capture: Annotated[
+        bool, typer.Option("--capture/--no-capture", help="Keep each environment's bill of materials too.")
+    ] = True,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
     """Write the inventory file of a host that was set up by hand, from what serves there; changes nothing on it.
@@ -35,10 +39,12 @@ def adopt(
     """
     import os
 
+    from fleetctl.adoption.captures import captures
     from fleetctl.adoption.compose import compose
     from fleetctl.adoption.files import check_name, destination, write
     from fleetctl.adoption.survey import survey
     from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import progress
     from fleetctl.inventory.loader import INVENTORIES, find_root
     from fleetctl.transport.agent import open_agent
 
@@ -48,12 +54,17 @@ def adopt(
     target, settings = destination(host, ssh, file if file.is_file() else folder / f"{host}.yaml")
     if not out and not stdout:
         check_name(folder, host, file)
+    output = Output(json=json)
     with open_agent(target) as agent:
         seen: dict[str, Any] = agent.call("servers.find", timeout=FIND_S)
-    draft = survey(host, settings, seen)
-    files = compose(draft, root, seen["units"])
-    written = [] if stdout else write(files, file, root)
-    output = Output(json=json)
+        draft = survey(host, settings, seen)
+        files = compose(draft, root, seen["units"])
+        written = [] if stdout else write(files, file, root)
+        if capture and not stdout:
+            with progress(output) if not json else nullcontext(_unheard) as listener:
+                made, failed = captures(agent, host, draft.pythons, file, listener)
+            written += made
+            draft.left += failed
     if json:
         output.document(_document(draft, files, file, [str(path) for path in written]))
     elif stdout:
@@ -75,6 +86,10 @@ def _print(output: Output, draft: Draft, file: Path, written: list[str]) -> None
         output.line(f"wrote {', '.join(written)}")
     else:
         output.line(f"{file} says just that already, nothing to do")
+
+
+def _unheard(event: dict[str, Any]) -> None:
+    """``--json`` is one document: what goes on meanwhile is not said."""
 
 
 def _document(draft: Draft, files: Files, file: Path, written: list[str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.environment.bom import load_bom
 from fleetctl.inventory.loader import load_fleet
 from fleetctl.lab import gpus
 from tests.conftest import LAB_INVENTORY, Lab
@@ -165,12 +166,16 @@ def test_a_unit_made_by_hand_is_adopted_with_nothing_to_do(hand: Hand) -> None:
     (slot,) = json.loads(hand.run("status", "ct200", "--json"))["hosts"][0]["slots"]
     assert (slot["service"], slot["mode"], slot["health"], slot["unit"]) == (name, "linear", "ready", unit)
     assert "says just that already" in hand.run("adopt", "ct200")
+    bom = load_bom(hand.folder / "inventories/captures/ct200-venv.json")
+    assert (bom["kind"], bom["path"]) == ("venv", "/opt/hand/venv")
+    assert bom["unowned"]["count"] >= 2
 
 
 def test_it_is_swapped_and_comes_back(hand: Hand) -> None:
     unit, other = hand.unit("dflash"), hand.unit("other", start=False)
     hand.until_serves()
-    hand.run("adopt", "ct200")
+    hand.run("adopt", "ct200", "--no-capture")
+    assert not (hand.folder / "inventories/captures").exists()
     old, new = (one.removesuffix(".service") for one in (unit, other))
     text = hand.lab.run("ct200", f"cat /etc/systemd/system/{unit}").stdout
     hand.run("swap", old, new)
@@ -248,7 +253,7 @@ def test_an_instance_of_a_template_and_another_kind_of_server(hand: Hand) -> Non
 def test_a_file_that_is_there_is_never_overwritten(hand: Hand) -> None:
     hand.unit("dflash")
     hand.until_serves()
-    hand.run("adopt", "ct200")
+    hand.run("adopt", "ct200", "--no-capture")
     mine = hand.file.read_text().replace("tiny", "mine")
     hand.file.write_text(mine)
     said = hand.run("adopt", "ct200", expect=2)
@@ -256,7 +261,7 @@ def test_a_file_that_is_there_is_never_overwritten(hand: Hand) -> None:
     assert "+    model_id: tiny" in said
     assert hand.file.read_text() == mine
     assert "model_id: tiny" in hand.run("adopt", "ct200", "--stdout")
-    hand.run("adopt", "ct200", "-o", str(hand.folder / "elsewhere.yaml"))
+    hand.run("adopt", "ct200", "--no-capture", "-o", str(hand.folder / "elsewhere.yaml"))
     assert "model_id: tiny" in (hand.folder / "elsewhere.yaml").read_text()
     assert hand.file.read_text() == mine
 
@@ -302,12 +307,12 @@ def _state(hand: Hand) -> Any:
 def test_what_another_user_may_not_see_is_said(hand: Hand) -> None:
     hand.unit("dflash")
     hand.until_serves()
-    hand.run("adopt", "ct200", "--stdout")
+    hand.run("adopt", "ct200", "--stdout")  # brings the agent
     call = json.dumps({"id": 1, "call": "servers.find", "args": {}})
     agent = "$(ls -t /var/lib/fleetctl/agent/*.pyz | head -1)"
     user = "setpriv --reuid=65534 --regid=65534 --clear-groups"
     found = hand.lab.run(
-        "ct200", f"(echo '{call}'; sleep 2) | {user} /usr/bin/python3 -I -S {agent} serve"
+        "ct200", f"(echo '{call}'; sleep 2) | {user} /usr/bin/python3 -I -S {agent} serve", check=False
     ).stdout.splitlines()
     result = json.loads(found[1])["result"]
     assert result["uid"] == 65534
