@@ -35,6 +35,7 @@ CALLS: Dict[str, str] = {
     "files.read": "fleetctl.agent.contents:read",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
+    "servers.find": "fleetctl.agent.servers:find",
 }
 
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from fleetctl.agent import systemd
 
@@ -55,10 +55,22 @@ def address(port: int) -> str:
     return found[0] if found else "127.0.0.1"
 
 
+def listening() -> Dict[int, Dict[str, str]]:
+    """Every TCP port that something listens on, IPv4 and IPv6: ``{port: {socket's inode: address to reach it}}``."""
+    found: Dict[int, Dict[str, str]] = {}
+    for fields, local, number in _sockets():
+        found.setdefault(int(number, 16), {})[fields[9]] = _address(local)
+    return found
+
+
 def _listeners(port: int) -> Dict[str, str]:
     """The inodes of sockets that listen on the port, IPv4 and IPv6, each with the address to reach it by."""
     wanted = f"{port:04X}"
-    found = {}
+    return {fields[9]: _address(local) for fields, local, number in _sockets() if number == wanted}
+
+
+def _sockets() -> Iterator[Tuple[List[str], str, str]]:
+    """Of each listening socket: its fields in /proc/net, its address and port in hexadecimal digits."""
     for name in ("tcp", "tcp6"):
         try:
             lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
@@ -67,9 +79,8 @@ def _listeners(port: int) -> Dict[str, str]:
         for line in lines:
             fields = line.split()
             local, _, number = fields[1].partition(":")
-            if fields[3] == LISTEN and number == wanted:
-                found[fields[9]] = _address(local)
-    return found
+            if fields[3] == LISTEN:
+                yield fields, local, number
 
 
 def _address(digits: str) -> str:

@@ -191,7 +191,7 @@ class Preflight:
         elif ours and not (place / MARKER).is_file():
             what = f"the environment is not complete: {MARKER} is missing"
             self._add("environment-incomplete", what, environment, fix)
-        elif not os.access(place / "bin" / "python", os.X_OK):
+        elif not any(os.access(place / "bin" / name, os.X_OK) for name in ("python", "python3")):
             what = f"{place / 'bin' / 'python'} cannot be run"
             self._add("environment-python", what, environment, fix)
 

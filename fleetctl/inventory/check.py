@@ -82,6 +82,7 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
                 f"the service {name} has the mode {mode} and no drafter",
                 "add drafter: NAME (one of models), or choose the mode autoregressive",
             )
+        yield from _unit_source(name, service)
         unit = service.get("unit", default_unit(name))
         if not isinstance(unit, str):
             continue
@@ -98,6 +99,23 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
                 "give each service a unit of its own",
             )
         units.setdefault(unit, name)
+
+
+def _unit_source(name: str, service: Mapping[str, Any]) -> Iterator[Problem]:
+    """A unit's text comes from one place; of an ``other`` engine fleetctl has none of its own."""
+    keeps, template = service.get("keep_unit") is True, service.get("template")
+    if keeps and template:
+        yield Problem(
+            ("services", name, "keep_unit"),
+            f"the service {name} keeps its unit as the host has it, and names a template for it too",
+            "take one of the two out",
+        )
+    if service.get("engine") == "other" and not keeps and not template:
+        yield Problem(
+            ("services", name, "engine"),
+            f"the service {name} has the engine other, of which fleetctl cannot write the unit",
+            "add template: FILE, or keep_unit: true for a unit that is on the host",
+        )
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
 
-Engine = Literal["standalone", "sglang"]
+Engine = Literal["standalone", "sglang", "other"]
 Mode = Literal["autoregressive", "linear", "shadow", "tree"]
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
-UnitName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.-]{1,240}\.service$")]
+UnitName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:_.@-]{1,240}\.service$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f]*$")]
 VenvPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+:@=-]+$")]
@@ -108,7 +108,10 @@ class Deadlines(Model):
 
 
 class Service(Named):
-    """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded."""
+    """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded.
+
+    ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it.
+    """
 
     slot: Text
     engine: Engine
@@ -119,6 +122,7 @@ class Service(Named):
     model_id: Text = ""
     unit: UnitName = ""
     template: FileName = ""
+    keep_unit: bool = False
     args: dict[ArgumentName, Argument] = {}
     env: dict[VariableName, Value] = {}
     probe: Probe = Probe()

@@ -24,7 +24,7 @@ _TYPES = {
 }
 _PATTERNS = {
     "host": "use lower case letters, digits, - and .",
-    "unit": "a unit's name ends in .service and has letters, digits, : _ . and - only",
+    "unit": "a unit's name ends in .service and has letters, digits, : _ . @ and - only",
     "path": "write an absolute path on the host: /…; a venv's has letters, digits and . _ / + : @ = - only",
     "template": "write the name of a file in templates/systemd/, without a folder",
     "spec": "write the name of a file in envs/, without .yaml",

@@ -16,6 +16,8 @@ from fleetctl.services.target import Target
 
 Kind = Literal["deploy", "swap", "rollback"]
 
+STARTED_AT_BOOT = {"enabled", "static"}  # a static unit has no [Install]: enabling it does nothing
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -87,9 +89,11 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
     lasting = []
-    if unit.get("UnitFileState") != "enabled":
+    if unit.get("UnitFileState") not in STARTED_AT_BOOT:
         lasting.append(f"enable {new.unit} at boot")
-    if not changes and (state.get("unit") != new.unit or state.get("service") != new.service):
+    is_as_found = not state and old is not None and old.adopted and old.unit == new.unit
+    recorded = state.get("unit") == new.unit and state.get("service") == new.service
+    if not changes and not recorded and not is_as_found:
         lasting.append(f"record {new.service} as what fills the slot")
     if (changes or lasting) and old and old.unit == new.unit and is_running(facts, old.unit):
         changes.append(f"stop {old.unit} as it is")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fleetctl.inventory.models import Host, Slot
+from fleetctl.inventory.models import Host, Service, Slot
 
 Facts = dict[str, Any]
 
@@ -64,13 +64,14 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
     owner = facts["ports"].get(str(slot.port))
     unit = state.get("unit") or (owner or {}).get("unit")
     properties = facts["units"].get(unit) or {}
+    known = None if state else _service_of(host, slot, unit)
     health = found["health"]
     return SlotStatus(
         host=host.name,
         slot=slot.name,
         port=slot.port,
-        service=state.get("service"),
-        mode=state.get("mode"),
+        service=state.get("service") or (known.name if known else None),
+        mode=state.get("mode") or (known.mode if known else None),
         since=_since(state, properties),
         health=_health(health, owner, properties),
         models=health["models"],
@@ -86,6 +87,12 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         rollout=(found["locked_by"] or {}).get("rollout"),
         notes=_notes(slot, state, owner, found, properties, facts),
     )
+
+
+def _service_of(host: Host, slot: Slot, unit: str | None) -> Service | None:
+    """The inventory's service of a unit that fleetctl has not deployed, such as one that adopt found."""
+    fitting = (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot.name)
+    return next(fitting, None) if unit else None
 
 
 def _since(state: Facts, properties: Facts) -> str | None:
@@ -128,7 +135,7 @@ def _notes(
         by = f" of {lock['operator']}" if lock.get("operator") else ""
         notes.append(f"rollout {lock.get('rollout', 'unknown')}{by} is at work")
     if owner and not state:
-        held = owner["unit"] or f"{owner['command']} (pid {owner['pid']})"
+        held = str(owner["unit"] or f"{owner['command']} (pid {owner['pid']})")
         notes.append(f"not managed by fleetctl: port {slot.port} is held by {held}")
     elif owner and owner["unit"] != state.get("unit"):
         held = f"{owner['command']} (pid {owner['pid']}, {owner['unit'] or 'no unit'})"

@@ -9,8 +9,12 @@ from fleetctl.services.engines import ENGINES, Arguments
 
 
 def command(host: Host, service: Service, environment: str) -> list[str]:
-    """The command line that runs ``service`` with the Python of the venv at ``environment``."""
-    words = [f"{environment}/bin/python", "-m", ENGINES[service.engine].module]
+    """The command line that runs ``service`` with the Python of the venv at ``environment``.
+
+    Of an ``other`` engine: its ``args`` alone, since nothing else is known.
+    """
+    module = ENGINES[service.engine].module
+    words = [f"{environment}/bin/python", "-m", module] if module else []
     for name, value in arguments(host, service).items():
         words += _words(name, value)
     return words

@@ -23,7 +23,7 @@ class EngineFacts:
 
     def metrics(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
         """The names of the metrics of requests running and queued; empty where the engine serves none."""
-        if arguments.get("enable-metrics") is False:
+        if not self.running or arguments.get("enable-metrics") is False:
             return {}
         return {"running": self.running, "queued": self.queued}
 
@@ -62,6 +62,10 @@ def _sglang(host: Host, service: Service) -> Arguments:
     return arguments
 
 
+def _other(host: Host, service: Service) -> Arguments:
+    return {}
+
+
 ENGINES: dict[Engine, EngineFacts] = {
     "standalone": EngineFacts(
         module="fleetctl.standalone",
@@ -75,4 +79,6 @@ ENGINES: dict[Engine, EngineFacts] = {
         running="sglang:num_running_reqs",
         queued="sglang:num_queue_reqs",
     ),
+    # A server that only its own unit or template knows how to start.
+    "other": EngineFacts(module="", arguments=_other, running="", queued=""),
 }

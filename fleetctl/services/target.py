@@ -43,9 +43,9 @@ def build_target(
 ) -> Target:
     """A service of the inventory, to run in the venv at ``environment``; errors as :func:`render_unit`."""
     service = host.services[service_name]
-    unit = render_unit(fleet, host, service_name, environment)
+    keeps = service.keep_unit
     return Target(
-        unit_text=unit.text,
+        unit_text=None if keeps else render_unit(fleet, host, service_name, environment).text,
         environment=environment,
         environment_digest=environment_digest,
         **_known(host, service),

@@ -41,9 +41,10 @@ def test_nothing_is_to_be_done() -> None:
             {"state": STATE, "unit": {**THERE, "UnitFileState": "disabled"}, "owner": OWNER},
             ["stop", "start", "enable"],
         ),
-        ({"unit": THERE, "owner": OWNER}, ["stop", "start", "record"]),
+        ({"unit": THERE, "owner": OWNER}, []),
+        ({"unit": {**THERE, "UnitFileState": "static"}, "owner": OWNER}, []),
     ],
-    ids=["empty", "failed", "changed", "not-enabled", "started-by-hand"],
+    ids=["empty", "failed", "changed", "not-enabled", "as-found", "without-install"],
 )
 def test_all_that_a_rollout_does_is_said(parts: dict[str, Any], changes: list[str]) -> None:
     assert [change.split()[0] for change in planned(**parts).changes] == changes
