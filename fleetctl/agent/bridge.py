@@ -3,7 +3,7 @@
 The controller sends this module and a job as the first bytes of the session's standard input. It runs rsync,
 and rsync runs it again as ``connect``: that one says which command rsync wants on the other host
 (``fleetctl-bridge <bytes> <words, separated by NUL>`` on standard output), then passes bytes between rsync and
-the session. Standard error carries rsync's progress and words. Nothing of it is written to the disk but the
+the session. Standard error carries rsync's progress and words, in lines. Nothing of it is written to the disk but the
 copy. It imports what Python has at hand when it starts, and no more (json, signal and typing would double the
 time of two starts, a fifth of a small copy).
 """
@@ -21,6 +21,7 @@ WORD = "fleetctl-bridge "
 TOKEN = "fleetctl:/fleetctl-source/"
 CHUNK = 1 << 18
 END_S = 5.0
+TELL_S = 0.2
 FAILED, LOCKED, NO_RSYNC = 11, 14, 127
 SIGKILL, SIGTERM = 9, 15
 
@@ -38,27 +39,27 @@ def main(source: bytes, destination: str, wait_s: float, options: list[str], fil
         return _say(f"{destination}: {error.strerror}", FAILED)
     if not _locked(lock, wait_s):
         return _say("locked", LOCKED)
-    alive, alive_end = os.pipe()
-    fds = [os.dup(0), os.dup(1), lock, alive_end, _in_memory(source)]
-    connect = [sys.executable, "-I", "-S", f"/proc/self/fd/{fds[4]}", "connect", *map(str, fds[:4])]
+    fds = [os.dup(0), os.dup(1), lock, _in_memory(source)]
+    connect = [sys.executable, "-I", "-S", f"/proc/self/fd/{fds[3]}", "connect", *map(str, fds[:3])]
     options = [*options, "-e", " ".join(connect)]
     if files is not None:
         fds.append(_in_memory(files))
-        options += [f"--files-from=/proc/self/fd/{fds[5]}", "--from0"]
-    child = _start(["rsync", *options, "--", TOKEN, destination.rstrip("/") + "/"], fds)
-    for fd in (0, 1, *fds):
+        options += [f"--files-from=/proc/self/fd/{fds[4]}", "--from0"]
+    argv = ["rsync", *options, "--", TOKEN, destination.rstrip("/") + "/"]
+    output, output_end = os.pipe()
+    child = _start(argv, output_end, fds)
+    for fd in (0, 1, output_end, *fds):
         os.close(fd)
-    return _watched(child, alive)
+    return _watched(child, output)
 
 
 def connect(fds: list[int], argv: list[str]) -> None:
     """Be rsync's remote shell: send ``argv``, then pass bytes both ways until the session has no more.
 
-    ``fds``: the session's input and output, and two that only rsync itself is to hold open.
+    ``fds``: the session's input and output, and the lock, which ends with rsync itself.
     """
-    channel_in, channel_out, *held = fds
-    for fd in held:
-        os.close(fd)
+    channel_in, channel_out, lock = fds
+    os.close(lock)
     for fd in (0, 1):
         os.set_blocking(fd, True)
     text = b"\0".join(map(os.fsencode, argv))
@@ -74,8 +75,8 @@ def connect(fds: list[int], argv: list[str]) -> None:
     os.kill(child, SIGKILL)
 
 
-def _start(argv: list[str], fds: list[int]) -> int:
-    """rsync in a session of its own, with these descriptors; its progress goes to standard error."""
+def _start(argv: list[str], output: int, fds: list[int]) -> int:
+    """rsync in a session of its own, with these descriptors."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RSYNC_")}
     environment["LC_ALL"] = "C"
     child = os.fork()
@@ -84,7 +85,7 @@ def _start(argv: list[str], fds: list[int]) -> int:
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(2, 1)
+        os.dup2(output, 1)
         for fd in fds:
             os.set_inheritable(fd, True)
         os.execvpe(argv[0], argv, environment)
@@ -94,18 +95,34 @@ def _start(argv: list[str], fds: list[int]) -> int:
         os._exit(NO_RSYNC)
 
 
-def _watched(child: int, alive: int) -> int:
-    """Wait for rsync, all its processes; where the session goes first, they and what they started go too."""
+def _watched(child: int, output: int) -> int:
+    """Tell rsync's progress until all its processes have ended; where the session goes first, so do they."""
     watcher = os.fork()
     if watcher == 0:
+        os.close(output)
         _end_with_session(child)
+    _tell(output)
     status = os.waitpid(child, 0)[1]
     os.kill(watcher, SIGKILL)
-    rest = select.poll()
-    rest.register(alive, 0)
-    rest.poll(END_S * 1000)
     _kill(child, SIGKILL)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+def _tell(output: int) -> None:
+    """Pass rsync's lines on; of its progress, a line for each file, what is newest each ``TELL_S``."""
+    held, told = b"", 0.0
+    while True:
+        chunk = os.read(output, CHUNK)
+        if not chunk:
+            return
+        *lines, held = (held + chunk).split(b"\n")
+        progress = held.split(b"\r")[-2:-1]
+        held = held[held.rfind(b"\r") + 1 :]
+        if progress and time.monotonic() - told > TELL_S:
+            told = time.monotonic()
+            lines += progress
+        for line in lines:
+            _write(2, line.rpartition(b"\r")[2] + b"\n")
 
 
 def _end_with_session(child: int) -> None:
@@ -174,4 +191,4 @@ def _say(words: str, status: int) -> int:
 
 
 if __name__ == "__main__" and sys.argv[1:2] == ["connect"]:
-    connect([int(fd) for fd in sys.argv[2:6]], sys.argv[7:])
+    connect([int(fd) for fd in sys.argv[2:5]], sys.argv[6:])

@@ -266,11 +266,10 @@ def _follow(sessions: _Sessions, on_progress: OnProgress | None, on_wait: OnWait
 
 
 def _lines(fd: int) -> Iterator[str]:
-    """Lines and progress lines (which end in carriage returns) until the end."""
     held = b""
-    while chunk := os.read(fd, 65536):
-        *lines, held = re.split(rb"[\r\n]", held + chunk)
-        yield from (line.decode(errors="replace") for line in lines)
+    while chunk := os.read(fd, CHUNK):
+        *lines, held = (held + chunk).split(b"\n")
+        yield from (line.decode(errors="replace").rstrip("\r") for line in lines)
     yield held.decode(errors="replace")
 
 
