@@ -21,9 +21,9 @@ WORD = "fleetctl-bridge "
 TOKEN = "fleetctl:/fleetctl-source/"
 CHUNK = 1 << 18
 END_S = 5.0
-TELL_S = 0.2
+TELL_S, REST_S = 0.2, 0.02
 FAILED, LOCKED, NO_RSYNC = 11, 14, 127
-SIGKILL, SIGTERM = 9, 15
+SIGKILL, SIGTERM, F_SETPIPE_SZ = 9, 15, 1031
 
 
 def main(source: bytes, destination: str, wait_s: float, options: list[str], files: bytes | None) -> int:
@@ -43,11 +43,11 @@ def main(source: bytes, destination: str, wait_s: float, options: list[str], fil
     connect = [sys.executable, "-I", "-S", f"/proc/self/fd/{fds[3]}", "connect", *map(str, fds[:3])]
     options = [*options, "-e", " ".join(connect)]
     if files is not None:
-        fds.append(_in_memory(files))
-        options += [f"--files-from=/proc/self/fd/{fds[4]}", "--from0"]
+        options += ["--files-from=-", "--from0"]
     argv = ["rsync", *options, "--", TOKEN, destination.rstrip("/") + "/"]
     output, output_end = os.pipe()
-    child = _start(argv, output_end, fds)
+    fcntl.fcntl(output, F_SETPIPE_SZ, 1 << 20)
+    child = _start(argv, _in_memory(files or b""), output_end, fds)
     for fd in (0, 1, output_end, *fds):
         os.close(fd)
     return _watched(child, output)
@@ -75,7 +75,7 @@ def connect(fds: list[int], argv: list[str]) -> None:
     os.kill(child, SIGKILL)
 
 
-def _start(argv: list[str], output: int, fds: list[int]) -> int:
+def _start(argv: list[str], stdin: int, output: int, fds: list[int]) -> int:
     """rsync in a session of its own, with these descriptors."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RSYNC_")}
     environment["LC_ALL"] = "C"
@@ -84,7 +84,7 @@ def _start(argv: list[str], output: int, fds: list[int]) -> int:
         return child
     try:
         os.setsid()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(stdin, 0)
         os.dup2(output, 1)
         for fd in fds:
             os.set_inheritable(fd, True)
@@ -123,6 +123,8 @@ def _tell(output: int) -> None:
             lines += progress
         for line in lines:
             _write(2, line.rpartition(b"\r")[2] + b"\n")
+        if not lines:
+            time.sleep(REST_S)
 
 
 def _end_with_session(child: int) -> None:
@@ -164,6 +166,7 @@ def _locked(fd: int, wait_s: float) -> bool:
 def _in_memory(content: bytes) -> int:
     fd = os.memfd_create("fleetctl-bridge")
     _write(fd, content)
+    os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
 

@@ -81,10 +81,10 @@ def relay(
 
     ``files``: only these, relative to ``source_path`` (any name; folders without what is in them).
     ``references``: folders of the destination whose equal files are taken from there: hard-linked where times
-    and rights are equal too, copied otherwise. ``compare`` says what makes a file equal: size and time, or
-    ("content") its bytes, which both hosts read. ``hard_links`` keeps links among the source's files.
-    ``delete`` takes away what the source has not; never with ``files``. ``on_wait`` is told what is waited for
-    and the seconds left.
+    and rights are equal too, copied otherwise. ``compare``: files are equal by size and time (to the
+    nanosecond), or by "content", which both hosts read then. ``hard_links`` keeps links among the source's
+    files. ``delete`` takes away what the source has not; never with ``files``. ``on_wait`` is told what is
+    waited for and the seconds left.
 
     :class:`FleetError`: exit 2 where the source's folder is missing, 3 where a host or its link fails (it says
     whose), 4 where another copy into the folder goes on, 5 where a host cannot do it (space, rights, no rsync).
@@ -109,8 +109,9 @@ def _options(
     if delete and files is not None:
         raise ValueError("delete goes with a whole folder only")
     return [
-        *("-a", "--no-owner", "--no-group", "--no-protect-args", f"--partial-dir={PARTIAL}"),
-        *("--info=progress2,stats1", "--no-human-readable", "--outbuf=L", f"--timeout={SILENCE_S}"),
+        *("-a", "--no-owner", "--no-group", "--no-protect-args", "--modify-window=-1"),
+        f"--partial-dir={PARTIAL}",
+        *("--info=progress2,stats1", "--no-human-readable", "--outbuf=N", f"--timeout={SILENCE_S}"),
         *(f"--link-dest={path}" for path in references),
         *(["--checksum"] if compare == "content" else []),
         *(["--hard-links"] if hard_links else []),

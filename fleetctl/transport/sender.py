@@ -14,8 +14,8 @@ from fleetctl.errors import Exit, FleetError
 
 WORD = "fleetctl-relay "
 ARGUMENT_LIMIT = 64
-LETTERS = re.compile(r"-[lHDtprRcvW]*(e[0-9]*\.[A-Za-z]*)?")
-LONG = re.compile(r"--timeout=[0-9]{1,6}|--info=[A-Z0-9,]{1,80}|--files-from=-|--from0")
+LETTERS = re.compile(r"-[lHDtprRcvW]*(e[0-9]*\.[A-Za-z0-9]*)?")
+LONG = re.compile(r"--(timeout|bwlimit)=[0-9]{1,9}|--info=[A-Z0-9,]{1,80}|--files-from=-|--from0")
 SCRIPT = f"""
 set -f
 [ -d "$1" ] || {{ echo {WORD}no-folder >&2; exit 2; }}
