@@ -79,7 +79,7 @@ def relay(
     missing. Returns the bytes that came over the link. What is there already is not sent again, nor what was
     there when an earlier call broke off.
 
-    ``files``: only these, relative to ``source_path`` (any name; folders without what is in them).
+    ``files``: only these, relative to ``source_path`` and inside it; folders without what is in them.
     ``references``: folders of the destination whose equal files are taken from there: hard-linked where times
     and rights are equal too, copied otherwise. ``compare``: files are equal by size and time (to the
     nanosecond), or by "content", which both hosts read then. ``hard_links`` keeps links among the source's
@@ -92,6 +92,9 @@ def relay(
     for path in (destination_path, *references):
         if not path.startswith("/") or "\0" in path:
             raise FleetError(f"not an absolute path: {path!r}")
+    for name in files or ():
+        if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
+            raise FleetError(f"not a path inside the folder: {name!r}", where=f"{source.name}:{source_path}")
     ends = broken.Ends(resolve(source), resolve(destination), source_path, destination_path)
     options = _options(files, references, compare, hard_links, delete)
     with _sessions(ends, *_boot(destination_path, options, files)) as sessions:
