@@ -63,7 +63,7 @@ def push(
             process.wait()
         if code:
             stderr.seek(0)
-            raise _failure(settings, destination, code, stderr.read().decode(errors="replace"))
+            raise transfer_failure(settings, destination, code, stderr.read().decode(errors="replace"))
     return sent
 
 
@@ -114,7 +114,8 @@ def parse_progress(line: str) -> Progress | None:
     return Progress(int(sent), int(percent), float(rate) * UNITS[unit], left)
 
 
-def _failure(settings: Settings, destination: str, code: int, said: str) -> FleetError:
+def transfer_failure(settings: Settings, destination: str, code: int, said: str) -> FleetError:
+    """The error for rsync's status and words, where the host is the one that is written to."""
     exit = Exit.PREFLIGHT
     where = f"{settings.name}:{destination}"
     if "No space left on device" in said or "Disk quota exceeded" in said:
