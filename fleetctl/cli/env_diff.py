@@ -120,8 +120,6 @@ def _screen(
 
 
 def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
-    from fleetctl.environment.difference import Step
-
     if not found:
         return
     output.line()
@@ -136,12 +134,20 @@ def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
             output.line(_cut(f"      {line}"))
         if len(seen) > len(shown) and group.name != "FACT":
             output.line(f"      and {len(seen) - len(shown)} more (--json)")
-        if one.step.do != "none" and one.step != Step("overlay", (one.subject,), one.step.why):
+        if _is_worth_telling(one):
             output.line(_cut(f"    → {'the same' if one.step == before else _in_words(one.step)}"))
-        before = one.step
+            before = one.step
     rest = [one.subject or one.id for one in found if one not in told]
     if rest:
         output.line(_cut(f"  {MARKS['info']} {len(rest)} that nothing asks for: {', '.join(rest)}"))
+
+
+def _is_worth_telling(one: Difference) -> bool:
+    """Not where the step is to bring the very subject, or one for everything that the ABI's differences tell."""
+    from fleetctl.environment.difference import Group, Step
+
+    whole = one.step.do == "rebuild" and not one.step.distributions and one.group != Group.ABI
+    return one.step.do != "none" and not whole and one.step != Step("overlay", (one.subject,), one.step.why)
 
 
 def _in_words(step: Step) -> str:
