@@ -6,6 +6,7 @@ Rich is used on terminals only (it honours NO_COLOR); what is piped is plain lin
 from __future__ import annotations
 
 import json as jsonlib
+import os
 import re
 import sys
 import threading
@@ -84,7 +85,10 @@ class Output:
 
     def _write(self, text: str) -> None:
         with self._lock:
-            print(text, flush=True)
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:  # the reader has gone (`| head`); the work and its exit code stand
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def clean(text: str) -> str:
