@@ -94,6 +94,7 @@ def _version(sides: Sides, name: str) -> Difference:
         )
         broken.append(fact.source)
     elif broken:
+        what = f"{name} is {b}" if sides.a.is_specification else what
         what += f"; {listed(broken, 1)}"
     severity: Severity = "error" if broken else "info"
     lost = _lost_modules(sides, name)
