@@ -24,6 +24,7 @@ HEADINGS = {
 MARKS = {"error": "✗", "warning": "!", "info": "·"}
 SEEN = 4
 WIDE = 150
+TOLD = 12
 
 
 def diff(
@@ -120,15 +121,13 @@ def _screen(
 
 
 def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
-    from fleetctl.environment.difference import Step
-
     if not found:
         return
     output.line()
     output.line(HEADINGS[group.name])
     told = [one for one in found if one.severity != "info" or group.name == "FACT"]
     before = None
-    for one in told:
+    for one in told[:TOLD]:
         output.line(_cut(f"  {MARKS[one.severity]} {one.what}"))
         seen = [line for line in one.evidence if line not in one.what]
         shown = seen[:SEEN] if group.name != "FACT" else [", ".join(seen)] if seen else []
@@ -136,12 +135,24 @@ def _group(output: Output, group: Group, found: Sequence[Difference]) -> None:
             output.line(_cut(f"      {line}"))
         if len(seen) > len(shown) and group.name != "FACT":
             output.line(f"      and {len(seen) - len(shown)} more (--json)")
-        if one.step.do != "none" and one.step != Step("overlay", (one.subject,), one.step.why):
+        if _is_worth_telling(one):
             output.line(_cut(f"    → {'the same' if one.step == before else _in_words(one.step)}"))
-        before = one.step
+            before = one.step
+    more = [one.subject or one.id for one in told[TOLD:]]
+    if more:
+        output.line(_cut(f"  {MARKS[told[TOLD].severity]} and {len(more)} more: {', '.join(more)}"))
     rest = [one.subject or one.id for one in found if one not in told]
     if rest:
         output.line(_cut(f"  {MARKS['info']} {len(rest)} that nothing asks for: {', '.join(rest)}"))
+
+
+def _is_worth_telling(one: Difference) -> bool:
+    """Not where the step is for the very subject alone, or one for everything that the ABI's differences tell."""
+    from fleetctl.environment.difference import Group, Step
+
+    whole = one.step.do == "rebuild" and not one.step.distributions and one.group != Group.ABI
+    alone = one.step == Step(one.step.do, (one.subject,), one.step.why)
+    return one.step.do != "none" and not whole and not alone
 
 
 def _in_words(step: Step) -> str:

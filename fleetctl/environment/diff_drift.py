@@ -56,14 +56,18 @@ def _files(sides: Sides) -> Iterator[Difference]:
         lines = [f"{key}: {listed(entry.get(key, ()), 3)}" for key in told if entry.get(key)]
         if lines:
             counts = " and ".join(
-                f"{_count(entry, key):,} {_WORDS[key]}" for key in told if _count(entry, key)
+                counted(_count(entry, key), *_WORDS[key]) for key in told if _count(entry, key)
             )
             what = f"{name} {entry['version']} is not as it was installed: {counts}"
             worst: Severity = "error" if "missing" in told and entry.get("missing") else "warning"
             yield _drift("files", worst, name, what, lines, _again(sides, name))
 
 
-_WORDS = {"changed": "files changed", "missing": "files missing", "outside": "files outside the environment"}
+_WORDS = {
+    "changed": ("file changed", "files changed"),
+    "missing": ("file missing", "files missing"),
+    "outside": ("file outside the environment", "files outside the environment"),
+}
 
 
 def _record(sides: Sides, name: str, entry: Entry, theirs: Entry) -> Iterator[Difference]:

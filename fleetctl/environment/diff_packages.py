@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fleetctl.environment.closure import Unmet, holds
 from fleetctl.environment.difference import NOTHING, Difference, Group, Severity, counted, listed
 from fleetctl.environment.sides import Sides
-from fleetctl.environment.stacks import lacking, mixed_pairs
+from fleetctl.environment.stacks import INSTALLERS, lacking, mixed_pairs
 from fleetctl.environment.view import View
 
 FOLDERS = 8
@@ -26,8 +26,14 @@ def missing_differences(sides: Sides) -> Iterator[Difference]:
         step = sides.bring([name], listed(reasons, 1) or f"{sides.a_name} has it")
         yield Difference("missing", Group.MISSING, severity, name, what, tuple(reasons), step)
     for name in sides.both:
-        if sides.is_root(name):
+        if _is_engine(sides, name):
             yield from _modules(sides, name)
+
+
+def _is_engine(sides: Sides, name: str) -> bool:
+    """Whether what B's distribution lacks is told on its own: nothing asks for it, and B's is not a newer one."""
+    current = sides.is_older(name) or not sides.version_differs(name)
+    return current and sides.is_root(name) and name not in INSTALLERS
 
 
 def _modules(sides: Sides, name: str) -> Iterator[Difference]:
@@ -55,7 +61,7 @@ def _lost_modules(sides: Sides, name: str) -> dict[str, list[str]]:
 
 def _by_folder(modules: dict[str, list[str]]) -> list[str]:
     """One line a package, the last of them as a count."""
-    lines = [f"{package}: {listed(names, 8)}" for package, names in modules.items()]
+    lines = [f"{package or 'at the top'}: {listed(names, 8)}" for package, names in modules.items()]
     more = len(lines) - FOLDERS
     return lines[:FOLDERS] + ([f"and in {counted(more, 'more package')}"] if more > 0 else [])
 
@@ -64,7 +70,7 @@ def version_differences(sides: Sides) -> Iterator[Difference]:
     """Distributions of another version, the pairs of B that do not match, and what of B's own does not hold."""
     brought = _brought(sides)
     for name in sides.both:
-        told = sides.is_root(name) and _lost_modules(sides, name)
+        told = _is_engine(sides, name) and _lost_modules(sides, name)
         if name not in brought and sides.version_differs(name) and not told:
             yield _version(sides, name)
     yield from _pairs(sides)
@@ -88,9 +94,10 @@ def _version(sides: Sides, name: str) -> Difference:
         )
         broken.append(fact.source)
     elif broken:
+        what = f"{name} is {b}" if sides.a.is_specification else what
         what += f"; {listed(broken, 1)}"
     severity: Severity = "error" if broken else "info"
-    lost = _lost_modules(sides, name) if not sides.is_root(name) else []
+    lost = _lost_modules(sides, name)
     evidence = [*broken, *([f"lacks modules of {listed(lost)}"] if lost else [])]
     step = sides.bring([name], listed(broken, 1) or f"{sides.a_name} has {a}")
     return Difference("version", Group.VERSION, severity, name, what, tuple(evidence), step)

@@ -11,7 +11,7 @@ from fleetctl.environment.compare import specification
 from fleetctl.environment.diff_plan import Side
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.place import Place, locate
-from fleetctl.environment.spec import load_spec
+from fleetctl.environment.spec import EnvironmentSpec, load_spec
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
@@ -47,7 +47,7 @@ def _answer(
         answer = answers[place.host.name]
         return answer if isinstance(answer, FleetError) else answer[place.text]
     if place.spec is not None:
-        spec = load_spec(fleet.root, place.spec)
+        spec = _pinned(fleet, place.spec)
         return Obtained(place, dict(specification(spec)), Side(path=spec.source, spec=spec.name))
     assert place.file is not None
     bom = load_bom(place.file)
@@ -70,3 +70,20 @@ def _captured(host: Host, places: Sequence[Place], on_event: OnEvent) -> dict[st
         with ThreadPoolExecutor(len(places)) as pool:
             found = list(pool.map(one, places))
     return {place.text: answer for place, answer in zip(places, found, strict=True)}
+
+
+def _pinned(fleet: Fleet, name: str) -> EnvironmentSpec:
+    """The specification, or the one that it is derived from, down to pins; FleetError (exit 2) without any."""
+    spec = load_spec(fleet.root, name)
+    seen = {name}
+    while spec.base is not None and spec.base.spec is not None and spec.base.spec not in seen:
+        seen.add(spec.base.spec)
+        spec = load_spec(fleet.root, spec.base.spec)
+    if spec.requirements:
+        return spec
+    at = f"{spec.base.host or 'HOST'}:{spec.base.path}" if spec.base and spec.base.path else "an environment"
+    raise FleetError(
+        f"{name} pins nothing: it is derived from {at}",
+        where=spec.source,
+        fix="compare with an environment that was made from it: HOST:NAME",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,7 +15,7 @@ from fleetctl.environment.overlay_checks import Overlay, refusals, warnings
 from fleetctl.environment.stacks import is_toolkit
 from fleetctl.environment.view import View
 from fleetctl.errors import Exit, FleetError
-from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.nearest import nearest
 
 Bom = Mapping[str, Any]
 
@@ -127,7 +127,7 @@ def _named(source: View, names: Sequence[str]) -> set[str]:
             raise FleetError(
                 f"{name} is not installed in {source.label}",
                 where=source.label,
-                fix=hint(wanted, source.distributions, "distributions there"),
+                fix=_near(wanted, source.distributions, source),
                 exit=Exit.PREFLIGHT,
             )
         found |= fitting
@@ -146,10 +146,15 @@ def _removed(base: View, names: Sequence[str]) -> tuple[set[str], set[str]]:
             raise FleetError(
                 f"there is no {name} to remove from {base.label}",
                 where=base.label,
-                fix=hint(name, {*base.distributions, *nested}, "distributions and stray packages there"),
+                fix=_near(name, {*base.distributions, *nested}, base),
                 exit=Exit.PREFLIGHT,
             )
     return gone, paths
+
+
+def _near(name: str, known: Iterable[str], view: View) -> str:
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else f"`fleetctl env show {view.label}` lists what is there"
 
 
 def _is_same(base: View, source: View, name: str) -> bool:

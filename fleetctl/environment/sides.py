@@ -51,6 +51,13 @@ class Sides:
         except InvalidRequirement:
             return True
 
+    def is_older(self, name: str) -> bool:
+        """Whether B's version is older than A's; False where one of them is no version."""
+        try:
+            return Version(self.b.versions[name]) < Version(self.a.versions[name])
+        except InvalidVersion:
+            return False
+
     def record_differs(self, name: str) -> bool:
         """Whether both have whole records of the same version that are not of the same files."""
         if self.version_differs(name):
@@ -101,7 +108,7 @@ class Sides:
         a, b = self.a, self.b
         if a.is_specification or b.is_specification:
             return ""
-        if not b.bom["python"].get("runs", True):
+        if a.bom["python"].get("runs", True) and not b.bom["python"].get("runs", True):
             return f"the interpreter of {self.b_name} does not run"
         if a.tag != b.tag:
             return f"{self.b_name} has Python {b.tag}, {self.a_name} {a.tag}"

@@ -35,6 +35,9 @@ _NOT_STACK = ("nvidia-ml-py*", "nvidia-cutlass-dsl*", "nvidia-cudnn-frontend")
 # The system's package of a library that no wheel brings (sgl_kernel's common_ops needs libnuma).
 SYSTEM_PACKAGES = {"libnuma.so.1": "libnuma1", "libsndfile.so.1": "libsndfile1", "libgomp.so.1": "libgomp1"}
 
+# What installs the others: nothing of an environment imports it while it serves.
+INSTALLERS = frozenset(["pip", "setuptools", "wheel", "uv"])
+
 _NVIDIA = re.compile(
     r"^lib(cudart|cudnn|cublas|cufft|curand|cusparse|cusolver|cupti|cufile|nccl|nvrtc|nvJitLink|nvToolsExt|nvshmem)"
 )

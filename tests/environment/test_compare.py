@@ -319,3 +319,12 @@ def test_the_steps_leave_no_difference_of_the_abi(b: Bom) -> None:
     after = apply(plan_steps(differences), a, b)
     left = [one for one in compare(a, after) if one.group == Group.ABI and one.step.do != "none"]
     assert left == []
+
+
+@pytest.mark.parametrize(("name", "to", "told"), [("sglang", "0.5.9", True), ("sglang", "0.5.12", False)])
+def test_modules_are_told_of_an_older_engine_alone(name: str, to: str, told: bool) -> None:
+    b = reference()
+    version(name, to)(b)
+    distribution(b, name)["modules"]["sglang.srt.speculative"] = ["eagle_worker"]
+    assert any(one.id == "missing-modules" for one in compare(reference(), b)) == told
+    assert any(one.id == "version" for one in compare(reference(), b)) != told
