@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 import tracemalloc
 import zipfile
@@ -26,7 +27,11 @@ from tests.abi.compiler import Workshop, without_section_headers
 DATA = Path(__file__).parent / "data"
 SECONDS = 2.0
 MEGABYTES = 64
-fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(
+    max_examples=int(os.environ.get("FLEETCTL_FUZZ", "100")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.fixture(scope="module")

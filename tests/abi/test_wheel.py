@@ -91,12 +91,7 @@ def test_what_only_looks_like_gpu_code_is_read_whole(workshop: Workshop, tmp_pat
     """A container's head in a library's data whose first entry is none: the names behind it must not be lost."""
     fake = workshop.folder / "fake.bin"
     head = CONTAINER.pack(0xBA55ED50, 1, 16, 600) + HEADER.pack(2, 0x101, 64, 200, 90, 0)
-    fake.write_bytes(
-        CONTAINER.pack(0xBA55ED50, 1, 16, 600)
-        + HEADER.pack(2, 0x101, 64, 200, 90, 0)
-        + bytes(200)
-        + b"\xff" * 400
-    )
+    fake.write_bytes(head + bytes(200) + b"\xff" * 400)
     code = f'__asm__(".data; .balign 8; .incbin \\"{fake}\\"; .text"); void f(void) {{}}'
     library = workshop.library("fake.so", code, "-Wl,-soname,fake.so.1")
     (found,) = wheel_libraries(wheel(tmp_path, {"fake.so": library.read_bytes()}))
