@@ -177,11 +177,12 @@ def small_elf(order: str, width: int, machine: int) -> io.BytesIO:
     word = "Q" if wide else "I"
     header, segment = (64, 56) if wide else (52, 32)
     symbols_at = header + 2 * segment
-    symbol = (
-        (lambda n, s: struct.pack(order + "IBBHQQ", n, 0x12, 0, s, 0, 0))
-        if wide
-        else (lambda n, s: struct.pack(order + "IIIBBH", n, 0, 0, 0x12, 0, s))
-    )
+
+    def symbol(name: int, section: int) -> bytes:
+        if wide:
+            return struct.pack(order + "IBBHQQ", name, 0x12, 0, section, 0, 0)
+        return struct.pack(order + "IIIBBH", name, 0, 0, 0x12, 0, section)
+
     symbols = symbol(0, 0) + symbol(names.index(b"want"), 0) + symbol(names.index(b"give"), 7)
     names_at = symbols_at + len(symbols)
     dynamic_at = names_at + len(names)

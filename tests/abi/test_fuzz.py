@@ -27,10 +27,9 @@ from tests.abi.compiler import Workshop, without_section_headers
 DATA = Path(__file__).parent / "data"
 SECONDS = 2.0
 MEGABYTES = 64
+EXAMPLES = int(os.environ.get("FLEETCTL_FUZZ", "100"))
 fuzz = settings(
-    max_examples=int(os.environ.get("FLEETCTL_FUZZ", "100")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
