@@ -92,6 +92,9 @@ def _distribution(tree: Tree, site: str, name: str, kind: str, problems: Problem
         problems.add(info, f"its METADATA is of {said.get('name', 'nothing')}")
     record = _record(tree, info)
     owned, outside = _placed(tree, site, record, kind)
+    for own in (_join(info, one) for one in wheel_record.INSTALLERS_OWN):
+        if own in owned:
+            owned[own] = owned[own]._replace(digest="")
     direct_url = _direct_url(f"{place}/direct_url.json")
     imports = _imports(record, f"{place}/top_level.txt")
     return Distribution(

@@ -13,7 +13,9 @@ import pytest
 
 from fleetctl.agent.bom import capture
 from fleetctl.agent.errors import INPUT, AgentError
-from tests.environment.venvs import bom_of, distribution, make_venv, problems, site
+from fleetctl.agent.reader import ALONE_COST
+from tests.agent.pythons import pythons
+from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
 from tests.environment.wheels import make_wheel
 
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -270,3 +272,11 @@ def test_events_say_what_goes_on(venv: Path) -> None:
     steps = [event["step"] for event in events if event["state"] == "begin"]
     assert steps[:3] == ["capture-walk", "capture-read", "capture-hash"]
     assert [event["step"] for event in events if event["state"] == "ok"] == steps
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_every_python_of_a_host_captures_the_same(venv: Path, tmp_path: Path, python: str) -> None:
+    (tmp_path / "large.py").write_text("#" * 2 * ALONE_COST)
+    (site(venv) / "large.py").symlink_to(tmp_path / "large.py")
+    bom = bom_by_agent(tmp_path, python, venv)
+    assert (bom["checked_bytes"] > ALONE_COST, bom["digest"]) == (True, bom_of(venv)["digest"])

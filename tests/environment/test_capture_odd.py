@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,8 +17,7 @@ import pytest
 from fleetctl.agent import reader
 from fleetctl.agent.bom import capture
 from fleetctl.agent.reader import ALONE_COST, Answer, Job, read_all
-from fleetctl.transport.payload import payload
-from tests.environment.venvs import bom_of, distribution, make_venv, problems, site
+from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
 from tests.environment.wheels import make_wheel
 
 NOBODY = 65534
@@ -154,23 +152,7 @@ def test_unreadable_files_are_named_and_are_no_drift(readable: Path, template: P
     (site(venv) / "alpha" / "blob.bin").chmod(0)
     hidden = site(venv) / "hidden"
     hidden.mkdir(mode=0o700)
-    agent = readable / "agent.pyz"
-    agent.write_bytes(payload().data)
-    call = json.dumps({"id": 1, "call": "bom.capture", "args": {"path": str(venv)}}) + "\n"
-    started = subprocess.Popen(
-        ["/usr/bin/python3", "-I", "-S", str(agent), "serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        user=NOBODY if os.getuid() == 0 else None,
-        text=True,
-    )
-    assert started.stdin is not None and started.stdout is not None
-    started.stdin.write(call)
-    started.stdin.flush()
-    answers = (json.loads(line) for line in started.stdout)
-    bom = next(answer["result"] for answer in answers if "result" in answer or "error" in answer)
-    started.stdin.close()
-    started.wait(10)
+    bom = bom_by_agent(readable, "/usr/bin/python3", venv, NOBODY if os.getuid() == 0 else None)
     assert "blob.bin: cannot be read: Permission denied" in problems(bom)
     assert "hidden: the folder cannot be read: Permission denied" in problems(bom)
     alpha = distribution(bom, "alpha")

@@ -13,6 +13,7 @@ from fleetctl.agent.verify import verify
 from tests.environment.test_capture_native import compile_library
 from tests.environment.venvs import bom_of, distribution, make_venv, site
 from tests.environment.wheels import make_wheel
+from tests.standins.stack import reference, training
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +143,18 @@ def test_warnings_alone_are_no_failure(venv: Path) -> None:
         "env-record": "warning",
     }
     assert distribution(bom_of(venv), "alpha")["record"]["state"] == "malformed"
+
+
+def test_the_two_environments_of_the_brief(tmp_path: Path) -> None:
+    """The reference holds one CUDA; in the training one a kernel of another CUDA was copied in."""
+    made = {}
+    for name, distributions in (("reference", reference()), ("training", training())):
+        wheels = [one.write(tmp_path / f"{name}-wheels") for one in distributions]
+        made[name] = make_venv(tmp_path / name, *wheels, by="uv")
+    assert findings(made["reference"]) == {}
+    sound, mixed = bom_of(made["reference"]), bom_of(made["training"])
+    assert (sorted(sound["abi"]["cuda"]), sorted(mixed["abi"]["cuda"])) == (["13"], ["12", "13"])
+    assert "torch2.11-cu130" in sound["abi"]["tag"] and "torch2.11-cu128" in mixed["abi"]["tag"]
+    kernel = next(one for one in mixed["extensions"] if one["distribution"] == "sglang-kernel")
+    assert (kernel["cuda"], kernel["tag"]) == (13, "abi3")
+    assert findings(made["training"])["env-cuda"]["severity"] == "error"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.bom import capture
+from fleetctl.transport.payload import payload
 
 Bom = dict[str, Any]
 
@@ -64,3 +66,27 @@ def distribution(bom: Bom, name: str) -> Bom:
 def problems(bom: Bom) -> str:
     """A BOM's problems as one text."""
     return "\n".join(f"{one['where']}: {one['what']}" for one in bom["problems"])
+
+
+def bom_by_agent(folder: Path, python: str, venv: Path, user: int | None = None) -> Bom:
+    """The BOM, by an agent as a host runs it: its archive, written to ``folder``, on ``python``, as ``user``."""
+    agent = folder / "agent.pyz"
+    agent.write_bytes(payload().data)
+    started = subprocess.Popen(
+        [python, "-I", "-S", str(agent), "serve"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        user=user,
+        process_group=0,
+    )
+    assert started.stdin is not None and started.stdout is not None
+    call = {"id": 1, "call": "bom.capture", "args": {"path": str(venv)}}
+    started.stdin.write(json.dumps(call) + "\n")
+    started.stdin.flush()
+    answers = (json.loads(line) for line in iter(started.stdout.readline, ""))
+    bom: Bom = next(answer["result"] for answer in answers if "result" in answer)
+    started.stdin.close()
+    started.stdout.close()
+    started.wait(10)
+    return bom
