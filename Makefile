@@ -25,8 +25,8 @@ check: $(VENV)/.ready
 $(VENV)/.ready: pyproject.toml $(VENV)/.system
 	@echo "== Python packages into $(VENV) (once; torch is about 200 MB)"
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --progress-bar on $(TORCH) 'torch==2.13.0'
-	$(PIP) install --quiet --progress-bar on -e '.[dev]'
+	$(PIP) install --progress-bar on $(TORCH) 'torch==2.13.0'
+	$(PIP) install --progress-bar on -e '.[dev]'
 	@touch $@
 
 $(VENV)/.system:

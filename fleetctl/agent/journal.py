@@ -49,7 +49,12 @@ def _entries(command: List[str]) -> Iterator[Dict[str, Any]]:
             yield line
     said = process.stderr.read().decode(errors="replace").strip().splitlines()
     if process.wait():
-        raise AgentError("journalctl failed", where=" ".join(command), evidence=said)
+        raise AgentError(
+            "journalctl failed",
+            where=" ".join(command),
+            fix="see its words; a time is written -1h, today or 2026-11-29",
+            evidence=said,
+        )
 
 
 def entry(text: bytes) -> Optional[Dict[str, Any]]:

@@ -30,11 +30,13 @@ def history(
     from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
     from fleetctl.inventory.loader import load_fleet
+    from fleetctl.inventory.nearest import hint
     from fleetctl.inventory.select import select_host
     from fleetctl.transport.fleet import exit_code, on_hosts
 
     fleet = load_fleet()
     chosen = [select_host(fleet, name) for name in ([host] if host else fleet.hosts)]
+    slots = {name for one in chosen for name in one.slots}
     results = on_hosts(chosen, lambda one: ask(one, slot, lines))
     found = [
         {"host": name, **entry}
@@ -43,6 +45,9 @@ def history(
         for entry in result
     ]
     found.sort(key=lambda entry: str(entry["id"]), reverse=True)
+    if slot and not found and slot not in slots:
+        where = ", ".join(one.name for one in chosen)
+        raise FleetError(f"no slot {slot}, now or before", where=where, fix=hint(slot, slots, "slots"))
     errors = {name: result for name, result in results.items() if isinstance(result, FleetError)}
     output = Output(json=json)
     if output.json:

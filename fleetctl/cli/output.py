@@ -5,13 +5,15 @@ Rich is used on terminals only (it honours NO_COLOR); what is piped is plain lin
 
 from __future__ import annotations
 
+import errno
 import json as jsonlib
+import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from fleetctl.errors import FleetError
 
@@ -50,7 +52,9 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(*columns, box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        for column in columns:
+            table.add_column(column, overflow="fold")
         for row in cells:
             table.add_row(*(Text(cell) for cell in row))
         _console().print(table)
@@ -84,7 +88,40 @@ class Output:
 
     def _write(self, text: str) -> None:
         with self._lock:
-            print(text, flush=True)
+            print(text, flush=True, file=_Steady(sys.stdout))
+
+
+class _Steady:
+    """A stream whose reader may leave (``| head``) or whose disk may fill: the work and its exit code stand.
+
+    What a full disk loses is said once on stderr. What the stream's encoding lacks is written as an escape.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        encoding = self.encoding or "utf-8"
+        self._safely(lambda: self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding)))
+        return len(text)
+
+    def flush(self) -> None:
+        self._safely(self._stream.flush)
+
+    def _safely(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            if error.errno != errno.EPIPE and self._stream is not sys.stderr:
+                print(f"error: the output is lost: {error.strerror}", file=sys.stderr)
 
 
 def clean(text: str) -> str:
@@ -95,9 +132,14 @@ def clean(text: str) -> str:
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
+    stream = _Steady(sys.stderr if stderr else sys.stdout)
     on_terminal = None if stream.isatty() else False
-    return Console(stderr=stderr, highlight=False, force_terminal=on_terminal, soft_wrap=on_terminal is False)
+    return Console(
+        file=cast("IO[str]", stream),
+        highlight=False,
+        force_terminal=on_terminal,
+        soft_wrap=on_terminal is False,
+    )
 
 
 def _aligned(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

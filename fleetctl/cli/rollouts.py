@@ -25,7 +25,7 @@ def run_rollouts(hosts: Sequence[Host], work: Work, *, json: bool) -> None:
     """
     output = Output(json=json)
     interrupt = Interrupt()
-    with interrupt.installed(), progress(output) as listener:
+    with progress(output) as listener, interrupt.installed(listener):
         if len(hosts) == 1:
             ends: dict[str, Outcome | FleetError] = {hosts[0].name: work(hosts[0], interrupt, listener)}
         else:

@@ -69,7 +69,7 @@ def _rows(host: str, result: list[SlotStatus] | FleetError) -> list[list[str]]:
 def _row(slot: SlotStatus) -> list[str]:
     since = datetime.fromisoformat(slot.since).astimezone().strftime("%Y-%m-%d %H:%M") if slot.since else "-"
     state = slot.unit_state or "-"
-    restarts = f", {slot.restarts} restarts" if slot.restarts else ""
+    restarts = f", restarted {slot.restarts} times" if slot.restarts else ""
     return [
         slot.host,
         slot.slot,

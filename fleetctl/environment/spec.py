@@ -1,4 +1,8 @@
-"""What an environment is to hold: ``envs/<name>.yaml``, every distribution pinned."""
+"""What an environment is to hold: ``envs/<name>.yaml``.
+
+Built from ``requirements`` (every distribution pinned), or derived from a ``base``: another environment, with
+distributions of other environments laid over it and patch sets on top.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,30 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from fleetctl.environment.localwheel import PARTS
 from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Document, Problem, read
-from fleetctl.inventory.models import Model, Text
+from fleetctl.inventory.models import FileName, HostName, Model, Name, Text, VenvPath
 from fleetctl.inventory.nearest import hint
 from fleetctl.inventory.problems import in_words
 
 ENVS = "envs"
+DistributionPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._*-]*$")]
 
 
 def _pin(text: str) -> str:
@@ -58,19 +70,65 @@ def python_range(text: str) -> SpecifierSet:
     return SpecifierSet(f"=={text}.*")
 
 
+class Place(Model):
+    """An environment that is on a host already; without ``host``: on the host that is deployed to."""
+
+    path: VenvPath
+    host: HostName | None = None
+
+
+class Base(Model):
+    """What an environment is derived from: one that is at ``path``, or what ``envs/<spec>.yaml`` makes."""
+
+    path: VenvPath | None = None
+    host: HostName | None = None
+    spec: FileName | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.spec is None) == (self.path is None):
+            raise ValueError("needs exactly one of spec and path")
+        if self.spec is not None and self.host is not None:
+            raise ValueError("has a host, which goes with path alone: a spec is built where it is needed")
+        return self
+
+
+class Overlay(Model):
+    """Distributions that come from ``source`` in place of the base's own; ``nvidia-*`` means all of that name."""
+
+    source: Place
+    distributions: Annotated[list[DistributionPattern], Field(min_length=1)]
+
+
 class EnvironmentSpec(Model):
     """One file of ``envs/``. ``source`` is that file, as messages show it."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     python: Annotated[str, AfterValidator(_python)]
-    requirements: list[Annotated[str, AfterValidator(_pin)]]
-    indexes: list[Text] = Field(default_factory=list)
+    requirements: list[Annotated[str, AfterValidator(_pin)]] = Field(default_factory=list)
+    indexes: dict[Name, Text] = Field(default_factory=dict)
     local: list[Annotated[str, AfterValidator(_part)]] = Field(default_factory=list)
+    base: Base | None = None
+    overlays: list[Overlay] = Field(default_factory=list)
+    patches: list[FileName] = Field(default_factory=list)
     imports: list[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]] = Field(
         default_factory=list
     )
     abi: Text | None = None
     _source: str = PrivateAttr("")
+
+    @model_validator(mode="after")
+    def _built_or_derived(self) -> Self:
+        if self.base is None:
+            if not self.requirements:
+                raise ValueError("has neither requirements to be built from nor a base to be derived from")
+            if self.overlays or self.patches:
+                raise ValueError("has overlays or patches but no base; name the spec they go on as its base")
+        elif self.requirements or self.local or self.indexes:
+            raise ValueError(
+                "is derived from a base; what it builds (requirements, local, indexes) belongs there"
+            )
+        return self
 
     @property
     def source(self) -> str:
@@ -79,7 +137,10 @@ class EnvironmentSpec(Model):
 
     def resolution_key(self) -> str:
         """12 hex digits of all that decides which wheels are found: requirements and indexes."""
-        parts: dict[str, Any] = {"requirements": sorted(self.requirements), "indexes": self.indexes}
+        parts: dict[str, Any] = {
+            "requirements": sorted(self.requirements),
+            "indexes": [*self.indexes.values()],
+        }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -94,7 +94,7 @@ def resolve(spec: EnvironmentSpec, platform: HostPlatform, root: Path, on_event:
     cache = root / CACHE
     cache.mkdir(parents=True, exist_ok=True)
     pinned = _pinning("uv", spec.requirements)
-    source = _Source(Pip(platform, tuple(spec.indexes), where), cache, on_event)
+    source = _Source(Pip(platform, tuple(spec.indexes.values()), where), cache, on_event)
     found = source.wheels([*spec.requirements, *([] if pinned else [BUILDER])], spec.resolution_key())
     builder = next(wheel for wheel in found if wheel.name == "uv")
     wheels = [wheel for wheel in found if pinned or wheel is not builder]

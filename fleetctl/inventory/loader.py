@@ -41,7 +41,7 @@ class Fleet:
 
 
 def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
-    """Read the ``*.yaml`` files of ``root/inventory``.
+    """Read the ``*.yaml`` and ``*.yml`` files of ``root/inventory``.
 
     ``root`` defaults to ``$FLEETCTL_FLEET``, then the nearest folder upwards with ``inventories/``, then the
     checkout fleetctl runs from; ``inventory`` to ``$FLEETCTL_INVENTORY``, then ``inventories``.
@@ -55,7 +55,7 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
             where=str(folder),
             fix="name a folder of *.yaml files within the fleet folder: --inventory or $FLEETCTL_INVENTORY",
         )
-    files = sorted(folder.glob("*.yaml"))
+    files = sorted(path for suffix in ("*.yaml", "*.yml") for path in folder.glob(suffix))
     if not files:
         raise FleetError(
             "the inventory describes no host",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import UnionType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -88,7 +89,7 @@ def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]
         )
         return Problem(key, what, _PATTERNS.get(str(word), default))
     if kind == "value_error":
-        return Problem(key, f"{name} {details['msg'].removeprefix('Value error, ')}")
+        return Problem(key, f"{name or 'the file'} {details['msg'].removeprefix('Value error, ')}")
     message = details["msg"][:1].lower() + details["msg"][1:]
     return Problem(key, f"{name} is {_shown(given)}: {message.replace('input ', '')}")
 
@@ -114,8 +115,11 @@ def _key(loc: tuple[int | str, ...], data: Any) -> tuple[Key, bool]:
 def _fields(key: Key, model: Any) -> list[str]:
     """The names that the mapping at ``key`` of a ``model`` can have."""
     for part in key:
-        is_model = isinstance(model, type) and issubclass(model, BaseModel)
-        model = model.model_fields[str(part)].annotation if is_model else get_args(model)[1]
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[str(part)].annotation
+        else:
+            model = get_args(model)[-1]
+        model = next((one for one in get_args(model) if isinstance(model, UnionType) and one), model)
     return list(model.model_fields)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from fleetctl.errors import FleetError
 from fleetctl.transport.agent import Agent
 
+OnEvent = Callable[[dict[str, Any]], None]
+FIRST = "^C: the host is asked to undo it; ^C again leaves it to the host"
+SECOND = "^C again: it is left to the host"
 ASKED_S = 10.0
 """How long the second ^C waits for the host to know of the first."""
 
@@ -23,10 +27,12 @@ class Interrupt:
         self.left = False
         self._rollouts: dict[str, Agent] = {}
         self._told: dict[str, threading.Event] = {}
+        self._on_event: OnEvent = lambda event: None
 
     @contextmanager
-    def installed(self) -> Iterator[Interrupt]:
-        """Handle SIGINT within this context."""
+    def installed(self, on_event: OnEvent) -> Iterator[Interrupt]:
+        """Handle SIGINT within this context; ``on_event`` is told what each ^C does."""
+        self._on_event = on_event
         previous = signal.signal(signal.SIGINT, self._on_sigint)
         try:
             yield self
@@ -58,8 +64,12 @@ class Interrupt:
         self.asked = True
         if not self._rollouts:
             raise KeyboardInterrupt
+        threading.Thread(target=self._say, args=(SECOND if self.left else FIRST,), daemon=True).start()
         for rollout, agent in list(self._rollouts.items()):
             threading.Thread(target=tell, args=(agent, rollout), daemon=True).start()
+
+    def _say(self, text: str) -> None:
+        self._on_event({"step": "interrupt", "state": "info", "text": text})
 
     def _abort(self, agent: Agent, rollout: str) -> None:
         with suppress(FleetError):

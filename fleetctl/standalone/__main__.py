@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -25,8 +26,9 @@ MAX_BUDGET = 1024
 
 
 def say(line: str) -> None:
-    """One line of the server's log, at once."""
-    print(f"standalone: {line}", flush=True)
+    """One line of the server's log, at once; a log that takes no more (journald started anew) ends nothing."""
+    with suppress(OSError):
+        print(f"standalone: {line}", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

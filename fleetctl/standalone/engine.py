@@ -77,7 +77,8 @@ class QueueFull(Exception):
 class Engine:
     """Runs jobs on the model that ``load`` returns; ``report`` gets one line for each event.
 
-    ``on_finished`` is called after each job with its counts. ``failure`` is set when loading failed.
+    ``on_finished`` is called after each job with its counts. ``failure`` is set when loading failed, or when
+    the thread that serves the queue came to an end: then ``model`` is None again.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Engine:
         return len(self._waiting)
 
     def start(self, on_failure: Callable[[], None]) -> None:
-        """Start the thread; ``on_failure`` is called on it when the model cannot be loaded."""
+        """Start the thread; ``on_failure`` is called on it when ``failure`` is set."""
         threading.Thread(target=self._serve, args=(on_failure,), name="engine", daemon=True).start()
 
     def submit(self, job: Job) -> None:
@@ -134,17 +135,25 @@ class Engine:
             on_failure()
             return
         self.model = model
-        while True:
-            with self._changed:
-                self.running = None
-                self._changed.wait_for(lambda: self._waiting)
-                job = self.running = self._waiting.popleft()
-            try:
-                self._run(model, job)
-            except Exception:
-                self._report(f"a generation failed\n{traceback.format_exc()}")
-                job.emit(Delta("", "error"))
-            self._on_finished(job)
+        try:
+            while True:
+                self._serve_one(model)
+        except Exception:
+            self.model = None
+            self.failure = f"the queue is not served any more\n{traceback.format_exc()}"
+            on_failure()
+
+    def _serve_one(self, model: Model) -> None:
+        with self._changed:
+            self.running = None
+            self._changed.wait_for(lambda: self._waiting)
+            job = self.running = self._waiting.popleft()
+        try:
+            self._run(model, job)
+        except Exception:
+            job.emit(Delta("", "error"))
+            self._report(f"a generation failed\n{traceback.format_exc()}")
+        self._on_finished(job)
 
     def _warm_up(self, model: Model) -> None:
         began = time.monotonic()

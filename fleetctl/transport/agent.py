@@ -141,9 +141,11 @@ class Agent:
     def close(self) -> None:
         """End the session, and the agent with it."""
         self._ended.set()
-        with suppress(OSError, EOFError):
-            self._channel.shutdown_write()
-        self._channel.close()
+        from fleetctl.transport.quick import paramiko
+
+        for end in (self._channel.shutdown_write, self._channel.close):
+            with suppress(OSError, EOFError, paramiko.SSHException):
+                end()
 
     def _greet(self, agent: Payload, deadline: float) -> bytes:
         """Read up to the hello line, past what a login shell prints first; return what came behind it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 import socket
 import subprocess
 import tempfile
@@ -224,21 +225,26 @@ def _authenticate(transport: paramiko.Transport, settings: Settings, deadline: f
             return
         reason = f"; it also asks for {', '.join(more)}, which fleetctl cannot give"
         break
-    nothing = [] if tried else ["no key to offer: no identity file and no ssh-agent"]
+    named = "ssh.identity_file in the inventory, IdentityFile in ~/.ssh/config"
+    offer = f"add one of their public halves to ~{settings.user}/.ssh/authorized_keys there, or name the right key"
+    what = f"the host takes none of the keys offered for user {settings.user}{reason}"
+    if not tried:
+        what = f"no key to offer to the host for user {settings.user}: no usable identity file, none in ssh-agent"
+        offer = "name a key that is there and can be read, or `ssh-add` one"
     raise FleetError(
-        f"the host takes none of the keys offered for user {settings.user}{reason}",
+        what,
         where=place(settings),
-        fix=f"add one of their public halves to ~{settings.user}/.ssh/authorized_keys there, "
-        "or name the right key: ssh.identity_file in the inventory, IdentityFile in ~/.ssh/config",
-        evidence=[*tried, *(f"not usable: {line}" for line in candidates.unusable), *nothing],
+        fix=f"{offer}: {named}",
+        evidence=[*tried, *(f"not usable: {line}" for line in candidates.unusable)],
         exit=Exit.UNREACHABLE,
     )
 
 
 def _unreachable(settings: Settings, what: str, fix: str = "") -> FleetError:
+    by_hand = shlex.join(["ssh", "-v", *settings.overrides, settings.name])
     return FleetError(
         what,
         where=place(settings),
-        fix=fix or f"is the host up? try `ssh -v {settings.name}` and `ping {settings.hostname}`",
+        fix=fix or f"is the host up? try `{by_hand}` and `ping {settings.hostname}`",
         exit=Exit.UNREACHABLE,
     )

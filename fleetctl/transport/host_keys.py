@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.known_hosts import KnownKey, fingerprint, known_keys
@@ -39,9 +40,20 @@ def check_host_key(transport: paramiko.Transport, settings: Settings) -> None:
         where=place(settings),
         fix=f"compare it with what {show} says on the host's console, "
         f"then accept it: {_accept(settings, key)}",
-        evidence=[f"not in {path}" for path in settings.known_hosts],
+        evidence=[f"{_why_not(path)} {path}" for path in settings.known_hosts],
         exit=Exit.UNREACHABLE,
     )
+
+
+def _why_not(path: Path) -> str:
+    """Why a known_hosts file holds no key of the host: it is not in it, or the file cannot be read."""
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return "there is no"
+    except OSError as error:
+        return f"cannot be read ({error.strerror}):"
+    return "not in"
 
 
 def _changed_key(settings: Settings, key: paramiko.PKey, known: list[KnownKey]) -> FleetError:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 
 from fleetctl.cli.output import clean
 from tests.cli.terminal import in_terminal, piped
@@ -83,3 +87,25 @@ def test_documents_and_events_are_json() -> None:
 def test_rich_is_not_loaded_for_results_in_a_pipe() -> None:
     code = TABLE + "import sys; print([name for name in sys.modules if name == 'rich' or name == 'pydantic'])"
     assert piped(code).out.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_changes_neither_the_work_nor_its_exit_code() -> None:
+    code = "from fleetctl.cli.output import Output\no = Output(json=True)\nfor n in range(99999): o.event({'n': n})"
+    python = f"{sys.executable} -c {shlex.quote(code)}"
+    done = subprocess.run(
+        ["bash", "-c", f"{python} | head -1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"n": 0}\n', "")
+
+
+def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing() -> None:
+    code = "from fleetctl.cli.output import Output\nOutput().line('\\xe9 \\u2713')"
+    python = f"{sys.executable} -c {shlex.quote(code)}"
+    full = subprocess.run(["bash", "-c", f"{python} > /dev/full"], capture_output=True, text=True, timeout=60)
+    assert (full.returncode, full.stderr) == (0, "error: the output is lost: No space left on device\n")
+    plain = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    said = subprocess.run(["bash", "-c", python], capture_output=True, text=True, timeout=60, env=plain)
+    assert (said.returncode, said.stdout) == (0, "\\xe9 \\u2713\n")

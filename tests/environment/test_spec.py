@@ -34,11 +34,12 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 
 def test_every_shipped_file_is_good_and_fully_pinned() -> None:
-    files = sorted((REPOSITORY / "envs").glob("*.yaml"))
-    assert files
-    for file in files:
-        spec = load_spec(REPOSITORY, file.stem)
+    specs = {file.stem: load_spec(REPOSITORY, file.stem) for file in (REPOSITORY / "envs").glob("*.yaml")}
+    assert {"standalone-cpu", "sglang-0.5.11-cu130", "ct129-reference", "ct200-serving"} <= specs.keys()
+    for spec in specs.values():
         assert all(Requirement(pin).specifier for pin in spec.requirements)
+    sglang = {Requirement(pin).name for pin in specs["sglang-0.5.11-cu130"].requirements}
+    assert {"torch", "sglang-kernel", "soundfile", "xgrammar", "flashinfer-cubin"} <= sglang
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,38 @@ def test_what_is_wrong_is_named_with_its_line(
     assert fix in error.fix
 
 
+DERIVED = 'name: tiny\npython: ">=3.11"\nbase: {path: /root/venv}\n'
+OVERLAY = "overlays:\n  - source: {host: ct129, path: /root/ml-env}\n    distributions: [torch, nvidia-*]\n"
+
+
+def test_an_environment_may_be_derived_from_another(tmp_path: Path) -> None:
+    spec = load_spec(write(tmp_path, DERIVED + OVERLAY + "patches: [ddtree]\n"), "tiny")
+    assert spec.base is not None and (spec.base.path, spec.base.host) == ("/root/venv", None)
+    assert (spec.overlays[0].source.host, spec.overlays[0].distributions) == ("ct129", ["torch", "nvidia-*"])
+    assert spec.patches == ["ddtree"]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what", "fix"),
+    [
+        (DERIVED.replace("path", "pth"), "envs/tiny.yaml:3", "unknown key base.pth", "did you mean path"),
+        (DERIVED.replace("/root", "root"), "envs/tiny.yaml:3", "base.path cannot be", ""),
+        (DERIVED.replace("}", ", spec: x}"), "envs/tiny.yaml:3", "exactly one of spec and path", ""),
+        (DERIVED.replace("path: /root/venv", "spec: x, host: ct200"), "envs/tiny.yaml:3", "a host", ""),
+        (DERIVED + "requirements: [alpha==1.0]\n", "envs/tiny.yaml:1", "is derived from a base", ""),
+        (GOOD + "patches: [x]\n", "envs/tiny.yaml:1", "patches but no base", ""),
+        ('name: tiny\npython: "3.11"\n', "envs/tiny.yaml:1", "neither requirements", ""),
+        (DERIVED + OVERLAY.replace("source:", "form:"), "envs/tiny.yaml:5", "2 errors", ""),
+        (DERIVED + OVERLAY.replace("host:", "hots:"), "envs/tiny.yaml:5", "source.hots", "did you mean host"),
+    ],
+)
+def test_what_is_wrong_with_a_derived_one(tmp_path: Path, text: str, where: str, what: str, fix: str) -> None:
+    error = refused(tmp_path, text)
+    assert what in error.what, (error.what, error.evidence)
+    assert error.where == where
+    assert fix in error.fix
+
+
 def test_an_unknown_environment_names_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, GOOD)
     with pytest.raises(FleetError) as caught:
@@ -79,7 +112,7 @@ def test_an_unknown_environment_names_the_nearest(tmp_path: Path) -> None:
 def test_the_key_is_of_what_is_resolved_alone(tmp_path: Path) -> None:
     one = load_spec(write(tmp_path, GOOD), "tiny").resolution_key()
     assert load_spec(write(tmp_path, GOOD + "imports: [alpha]\n"), "tiny").resolution_key() == one
-    assert load_spec(write(tmp_path, GOOD + "indexes: [https://x]\n"), "tiny").resolution_key() != one
+    assert load_spec(write(tmp_path, GOOD + "indexes: {x: https://x}\n"), "tiny").resolution_key() != one
     assert load_spec(write(tmp_path, GOOD.replace("1.0", "1.1")), "tiny").resolution_key() != one
 
 

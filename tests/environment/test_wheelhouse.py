@@ -170,7 +170,7 @@ def test_an_index_that_does_not_answer_costs_little(
         make_wheel(index, "alpha")
         events: list[dict[str, Any]] = []
         began = time.monotonic()
-        resolve(spec("alpha==1.0", indexes=[url]), platform, tmp_path / "c", events.append)
+        resolve(spec("alpha==1.0", indexes={"silent": url}), platform, tmp_path / "c", events.append)
     assert time.monotonic() - began < 15
     assert {"step": "resolve", "state": "info", "text": f"index does not answer, left out: {url}"} in events
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.standalone.conftest import DRAFTER, ROOT, Start
+from tests.standalone.conftest import DRAFTER, ROOT, Server, Start, free_port
 
 pytestmark = pytest.mark.model
 
@@ -112,3 +112,22 @@ def test_the_drain_is_bounded(start: Start) -> None:
 def _link(source: str, target: str) -> str:
     Path(target).hardlink_to(source)
     return target
+
+
+def test_a_log_that_nobody_takes_any_more_stops_no_answer(model_folder: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "fleetctl.standalone", "--model", str(model_folder), "--threads", "1"]
+    command += ["--mode", "autoregressive", "--port", str(port)]
+    (tmp_path / "log").touch()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        try:
+            server = Server(process, f"http://127.0.0.1:{port}", tmp_path / "log")
+            server.wait_ready()
+            assert process.stdout is not None
+            process.stdout.close()
+            for _ in range(2):
+                answer = server.ask("completions", model=model_folder.name, prompt="One", max_tokens=2)
+                assert answer.json()["usage"]["completion_tokens"] == 2
+            assert server.get("/health").status_code == 200
+        finally:
+            process.kill()

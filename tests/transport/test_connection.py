@@ -188,7 +188,7 @@ def test_identity_agent_of_ssh_config(
     config.write_text(f"Host box\n  IdentityAgent {ssh_agent}\n")
     reach(sshd.host(identity_file=None), config)
     config.write_text("Host box\n  IdentityAgent none\n")
-    assert "takes none of the keys" in refused(sshd.host(identity_file=None), config).what
+    assert "no key to offer" in refused(sshd.host(identity_file=None), config).what
 
 
 def test_settings_of_ssh_config_are_honoured(sshd: Sshd, tmp_path: Path) -> None:
