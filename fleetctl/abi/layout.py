@@ -16,9 +16,11 @@ from fleetctl.abi.source import Source
 
 MAX_SEGMENTS = 4096
 MAX_SECTIONS = 16384
-MAX_TAGS = 16384
-MAX_VERSIONS = 65536
+MAX_TAGS = 4096
+MAX_VERSIONS = 8192
 MAX_NAME = 65536
+MAX_TEXT = 4 << 20
+MAX_SECTION_NAMES = 16 << 20
 
 _WEAK = 0x2
 _VERSION = re.compile(r"([A-Za-z]\w*?)_(\d+(?:\.\d+)*)")
@@ -47,6 +49,7 @@ class Layout:
         self._segments = self._table("e_phoff", "e_phentsize", self._count_segments(), self._structs.Elf_Phdr)
         self.dynamic: Dict[Any, List[int]] = self._dynamic()
         self._names = self._name_table()
+        self._text_left = MAX_TEXT
 
     @property
     def machine(self) -> str:
@@ -84,6 +87,8 @@ class Layout:
         if index >= len(raw):
             return []
         table = raw[index]
+        if table.sh_size > MAX_SECTION_NAMES:
+            raise self.source.error("the sections' names are too long")
         names = self.source.read(table.sh_offset, table.sh_size, "the sections' names")
         return [
             Section(_text(names, section.sh_name), section.sh_offset, section.sh_size)
@@ -187,6 +192,9 @@ class Layout:
             data = self.source.read(begin + at, min(length, size - at), "the table of names")
             end = data.find(b"\0")
             if end >= 0:
+                self._text_left -= end
+                if self._text_left < 0:
+                    raise self.source.error("the names are too long together")
                 return data[:end].decode("utf-8", "surrogateescape")
         raise self.source.error("a name does not end")
 

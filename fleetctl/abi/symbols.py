@@ -8,6 +8,9 @@ from typing import FrozenSet, List, NamedTuple, Optional
 from fleetctl.abi.layout import MAX_NAME, Layout
 
 _ENTRY = {True: ("IBBH16x", 24), False: ("I8xBBH", 16)}
+MAX_SYMBOLS = 1 << 23
+MAX_CHAIN = 1 << 16
+
 _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _HIDDEN = (1, 2)
 _CUT = "the symbol table"
@@ -33,7 +36,7 @@ def read_symbols(layout: Layout) -> Symbols:
     form, size = _ENTRY[layout.wide]
     table = layout.source.read(offset, size * _count(layout, offset, size), _CUT)
     names = layout.names()
-    budget = 8 * len(names) + MAX_NAME
+    budget = 4 * len(names) + MAX_NAME
     undefined: List[bytes] = []
     weak: List[bytes] = []
     exported: List[bytes] = []
@@ -67,8 +70,8 @@ def _count(layout: Layout, offset: int, size: int) -> int:
     for witness in (_by_section, _by_hash, _by_gnu_hash, _by_names):
         count = witness(layout, offset, size)
         if count is not None:
-            if count > room:
-                raise layout.source.error(f"{_CUT} is outside the file (truncated?)")
+            if count > min(room, MAX_SYMBOLS):
+                raise layout.source.error(f"{_CUT} is outside the file (truncated?) or too large")
             return count
     raise layout.source.error(f"{_CUT} has no end")
 
@@ -96,13 +99,15 @@ def _by_gnu_hash(layout: Layout, offset: int, size: int) -> Optional[int]:
     source, what = layout.source, "the hash table"
     at = layout.offset(address, what)
     buckets, first, bloom = struct.unpack(layout.order + "III", source.read(at, 12, what))
+    if buckets > MAX_SYMBOLS:
+        raise source.error(f"{what} is too large")
     at += 16 + bloom * (8 if layout.wide else 4)
     chains = at + 4 * buckets
     words = struct.iter_unpack(layout.order + "I", source.read(at, 4 * buckets, what))
     last = max((word for (word,) in words), default=0)
     if last < first or last == 0:
         return None
-    while last - first < source.size:
+    for _ in range(MAX_CHAIN):
         (word,) = struct.unpack(layout.order + "I", source.read(chains + 4 * (last - first), 4, what))
         last += 1
         if word & 1:

@@ -19,6 +19,7 @@ Json = Dict[str, Any]
 EVIDENCE = 10
 SCRIPT_LIMIT = 1 << 16
 DRIVER = re.compile(r"lib(?:cuda|nvidia-ml|nvcuvid|nvidia-encode|cudadebugger|nvidia-ptxjitcompiler)\.so")
+TOOLKIT = re.compile(r"nvidia-|cuda-|triton$")
 SHEBANG = re.compile(rb"#!\s*(/[^\s]*)")
 NAMED_VENV = re.compile(rb"^(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"\n]+)\1\s*$", re.MULTILINE)
 REINSTALL = "install the distribution again from its wheel, or make the environment anew"
@@ -184,12 +185,16 @@ def _libraries(bom: Json) -> Iterator[Json]:
 
 
 def _cuda(bom: Json) -> Iterator[Json]:
+    """More than one CUDA major; only a warning where all but one are NVIDIA's own packages, which nothing uses."""
     majors: Dict[str, Sequence[str]] = bom["abi"]["cuda"]
-    if len(majors) > 1:
-        what = f"libraries of more than one CUDA major: {' and '.join(sorted(majors))}"
-        fix = "take torch and all that is built against it from one toolkit"
-        evidence = [f"CUDA {major}: {path}" for major in sorted(majors) for path in majors[major][:4]]
-        yield finding("env-cuda", what, bom["path"], fix, evidence)
+    if len(majors) < 2:
+        return
+    bystanders = {one["path"] for one in bom["extensions"] if TOOLKIT.match(one["distribution"] or "")}
+    used = [major for major, paths in majors.items() if not bystanders.issuperset(paths)]
+    what = f"libraries of more than one CUDA major: {' and '.join(sorted(majors))}"
+    fix = "take torch and all that is built against it from one toolkit"
+    evidence = [f"CUDA {major}: {path}" for major in sorted(majors) for path in majors[major][:4]]
+    yield finding("env-cuda", what, bom["path"], fix, evidence, "error" if len(used) > 1 else "warning")
 
 
 def _odd(bom: Json) -> Iterator[Json]:
