@@ -31,6 +31,7 @@ Json = Dict[str, Any]
 
 ASK_S = 1.0
 MOST_ASKED = 32
+FIRST_PORT = 1024
 USUAL_PORTS = {1234, 5000, 8000, 8001, 8080, 8081, 11434, 30000, 30001}
 INFO = ["version", "model_path", "served_model_name", "tp_size", "dp_size", "pp_size"]
 INFO += ["speculative_algorithm", "speculative_draft_model_path", "attention_backend", "page_size"]
@@ -166,7 +167,7 @@ class _Search:
         """What listens and may be a server of another kind; ``unasked``: ports that were left alone."""
         found: List[Json] = []
         for port, pids in sorted(self.holders.items()):
-            if pids & taken:
+            if pids & taken or port < FIRST_PORT:
                 continue
             pid = min(pids) if pids else None
             if len(found) >= MOST_ASKED or not self._may_serve(port, pid):
@@ -180,7 +181,7 @@ class _Search:
         return found
 
     def _may_serve(self, port: int, pid: Optional[int]) -> bool:
-        if port < 1024 or (pid is not None and systemd.unit_of(pid) in self.logins):
+        if pid is not None and systemd.unit_of(pid) in self.logins:
             return False
         if pid is None:
             return port in USUAL_PORTS

@@ -279,7 +279,7 @@ def test_an_empty_host_by_its_address(hand: Hand) -> None:
 @pytest.mark.parametrize(
     ("words", "expect", "says"),
     [
-        (("adopt", "gone", "--ssh", "root@198.18.0.250"), 3, "198.18.0.250"),
+        (("adopt", "gone", "--ssh", "root@198.18.0.12:9"), 3, "198.18.0.12:9"),
         (("adopt", "CT200"), 2, "lower case"),
         (("adopt", "ct200", "--ssh", "a b"), 2, "no destination"),
     ],
