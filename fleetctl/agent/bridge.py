@@ -1,11 +1,11 @@
 """Copy a folder of another host to this one: rsync here, its "remote shell" the session that this runs in.
 
 The controller sends this module and a job as the first bytes of the session's standard input. It runs rsync,
-and rsync runs it again as ``connect``: that one says which command rsync wants on the other host
-(``fleetctl-bridge <bytes> <words, separated by NUL>`` on standard output), then passes bytes between rsync and
-the session. Standard error carries rsync's progress and words, in lines. Nothing of it is written to the disk but the
-copy. It imports what Python has at hand when it starts, and no more (json, signal and typing would double the
-time of two starts, a fifth of a small copy).
+and rsync runs ``CONNECT``: that says which command rsync wants on the other host (``fleetctl-bridge <words>``
+on standard output, and a line for each word), then passes bytes between rsync and the session. Standard error
+carries rsync's progress and words, in lines. Nothing of it is written to the disk but the copy. It imports what
+Python has at hand when it starts, and no more, and CONNECT is no Python: its start is a good part of a small
+copy.
 """
 
 from __future__ import annotations
@@ -14,23 +14,34 @@ import errno
 import fcntl
 import os
 import select
-import sys
 import time
 
 WORD = "fleetctl-bridge "
 TOKEN = "fleetctl:/fleetctl-source/"
 CHUNK = 1 << 18
 END_S = 5.0
-TELL_S, REST_S = 0.2, 0.02
+TELL_S, REST_S, RESTLESS_READS = 0.2, 0.02, 200
 FAILED, LOCKED, NO_RSYNC = 11, 14, 127
+CHANNEL_IN, CHANNEL_OUT, LOCK, SCRIPT = 3, 4, 5, 6
+CONNECT = b"""\
+shift
+exec 5>&- 6<&-
+{ echo "fleetctl-bridge $#"; printf '%s\\n' "$@"; } >&4
+exec 7<&0 </dev/null
+cat <&7 >&4 3<&- 2>/dev/null &
+exec 7<&- 4>&-
+cat <&3 2>/dev/null
+kill $! 2>/dev/null
+exit 0
+"""
 SIGKILL, SIGTERM, F_SETPIPE_SZ = 9, 15, 1031
 
 
-def main(source: bytes, destination: str, wait_s: float, options: list[str], files: bytes | None) -> int:
+def main(destination: str, wait_s: float, options: list[str], files: bytes | None) -> int:
     """Copy into ``destination``, made where it is missing, and return rsync's exit status.
 
-    ``source``: this module's text. ``options`` of rsync. ``files``: relative names, each with a NUL behind it,
-    or None for the whole folder. Another copy into the same folder is waited for, at most ``wait_s``.
+    ``options`` of rsync. ``files``: relative names, each with a NUL behind it, or None for the whole folder.
+    Another copy into the same folder is waited for, at most ``wait_s``.
     """
     try:
         os.makedirs(destination, exist_ok=True)  # noqa: PTH103
@@ -39,44 +50,20 @@ def main(source: bytes, destination: str, wait_s: float, options: list[str], fil
         return _say(f"{destination}: {error.strerror}", FAILED)
     if not _locked(lock, wait_s):
         return _say("locked", LOCKED)
-    fds = [os.dup(0), os.dup(1), lock, _in_memory(source)]
-    connect = [sys.executable, "-I", "-S", f"/proc/self/fd/{fds[3]}", "connect", *map(str, fds[:3])]
-    options = [*options, "-e", " ".join(connect)]
+    options = [*options, "--blocking-io", "-e", f"sh /proc/self/fd/{SCRIPT}"]
     if files is not None:
         options += ["--files-from=-", "--from0"]
     argv = ["rsync", *options, "--", TOKEN, destination.rstrip("/") + "/"]
     output, output_end = os.pipe()
     fcntl.fcntl(output, F_SETPIPE_SZ, 1 << 20)
-    child = _start(argv, _in_memory(files or b""), output_end, fds)
-    for fd in (0, 1, output_end, *fds):
+    child = _start(argv, [_in_memory(files or b""), output_end, 2, 0, 1, lock, _in_memory(CONNECT)])
+    for fd in (0, 1, output_end, lock):
         os.close(fd)
     return _watched(child, output)
 
 
-def connect(fds: list[int], argv: list[str]) -> None:
-    """Be rsync's remote shell: send ``argv``, then pass bytes both ways until the session has no more.
-
-    ``fds``: the session's input and output, and the lock, which ends with rsync itself.
-    """
-    channel_in, channel_out, lock = fds
-    os.close(lock)
-    for fd in (0, 1):
-        os.set_blocking(fd, True)
-    text = b"\0".join(map(os.fsencode, argv))
-    _write(channel_out, f"{WORD}{len(text)} ".encode() + text)
-    child = os.fork()
-    if child == 0:
-        os.close(channel_in)
-        _pass_on(0, channel_out)
-        os._exit(0)
-    for fd in (0, channel_out):
-        os.close(fd)
-    _pass_on(channel_in, 1)
-    os.kill(child, SIGKILL)
-
-
-def _start(argv: list[str], stdin: int, output: int, fds: list[int]) -> int:
-    """rsync in a session of its own, with these descriptors."""
+def _start(argv: list[str], fds: list[int]) -> int:
+    """rsync in a session of its own, with these descriptors as its 0, 1, 2 and so on."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RSYNC_")}
     environment["LC_ALL"] = "C"
     child = os.fork()
@@ -84,10 +71,9 @@ def _start(argv: list[str], stdin: int, output: int, fds: list[int]) -> int:
         return child
     try:
         os.setsid()
-        os.dup2(stdin, 0)
-        os.dup2(output, 1)
-        for fd in fds:
-            os.set_inheritable(fd, True)
+        for number, fd in enumerate([fcntl.fcntl(fd, fcntl.F_DUPFD, len(fds)) for fd in fds]):
+            os.dup2(fd, number)
+            os.close(fd)
         os.execvpe(argv[0], argv, environment)
     except FileNotFoundError:
         _say("no-rsync", 0)
@@ -110,7 +96,7 @@ def _watched(child: int, output: int) -> int:
 
 def _tell(output: int) -> None:
     """Pass rsync's lines on; of its progress, a line for each file, what is newest each ``TELL_S``."""
-    held, told = b"", 0.0
+    held, told, reads = b"", 0.0, 0
     while True:
         chunk = os.read(output, CHUNK)
         if not chunk:
@@ -123,7 +109,8 @@ def _tell(output: int) -> None:
             lines += progress
         for line in lines:
             _write(2, line.rpartition(b"\r")[2] + b"\n")
-        if not lines:
+        reads += 1
+        if reads > RESTLESS_READS:
             time.sleep(REST_S)
 
 
@@ -170,18 +157,6 @@ def _in_memory(content: bytes) -> int:
     return fd
 
 
-def _pass_on(source: int, sink: int) -> None:
-    """Copy until one end is closed."""
-    try:
-        while True:
-            chunk = os.read(source, CHUNK)
-            if not chunk:
-                return
-            _write(sink, chunk)
-    except OSError:
-        return
-
-
 def _write(fd: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
@@ -191,7 +166,3 @@ def _write(fd: int, content: bytes) -> None:
 def _say(words: str, status: int) -> int:
     _write(2, f"{WORD}{words}\n".encode(errors="backslashreplace"))
     return status
-
-
-if __name__ == "__main__" and sys.argv[1:2] == ["connect"]:
-    connect([int(fd) for fd in sys.argv[2:5]], sys.argv[6:])

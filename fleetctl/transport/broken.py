@@ -39,6 +39,11 @@ class Outcome:
     received: int
     whole: bool
 
+    @property
+    def status(self) -> int:
+        """The destination's, else the source's: rsync tells some of its failures on one side only."""
+        return self.destination_status or self.source_status
+
 
 def failure(ends: Ends, outcome: Outcome) -> FleetError:
     """The error of a copy that failed."""
@@ -50,7 +55,7 @@ def failure(ends: Ends, outcome: Outcome) -> FleetError:
         or transfer_failure(
             ends.destination,
             ends.destination_path,
-            outcome.destination_status,
+            outcome.status,
             "\n".join(outcome.destination_words),
         )
     )
@@ -119,10 +124,11 @@ def _of_links(ends: Ends, outcome: Outcome) -> FleetError | None:
 
 
 def _of_reading(ends: Ends, outcome: Outcome) -> FleetError | None:
-    unread = [line for line in outcome.destination_words if "[sender]" in line or "send_files failed" in line]
-    if outcome.destination_status == VANISHED:
+    said = [*outcome.source_words, *outcome.destination_words]
+    unread = [line for line in said if "[sender]" in line or "send_files failed" in line]
+    if outcome.status == VANISHED:
         what, fix = "files went away while they were copied", "run it again when nothing changes the folder"
-    elif outcome.destination_status == UNREAD and unread:
+    elif outcome.status == UNREAD and unread:
         what, fix = "files could not be read", "see rsync's words below: rights, or the disk"
     else:
         return None
@@ -130,6 +136,6 @@ def _of_reading(ends: Ends, outcome: Outcome) -> FleetError | None:
         what,
         where=f"{ends.source.name}:{ends.source_path}",
         fix=fix,
-        evidence=(unread or outcome.destination_words)[-EVIDENCE:],
+        evidence=(unread or said)[-EVIDENCE:],
         exit=Exit.PREFLIGHT,
     )

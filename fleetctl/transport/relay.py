@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +27,14 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.transport import broken
 from fleetctl.transport.bulk import PARTIAL, SILENCE_S, Progress, parse_progress
 from fleetctl.transport.sender import sender_command, sender_options
-from fleetctl.transport.settings import Host, Settings, resolve
+from fleetctl.transport.settings import Host, Settings, quick_cipher, resolve
 
-NOISE_LIMIT = 64 * 1024
-REQUEST_LIMIT = 16 * 1024
+REQUEST_LIMIT = 64 * 1024
 CHUNK = 1 << 18
 PIPE_BYTES = 1 << 20
 LOCK_WAIT_S = 90
 END_S = 5.0
-HEADER = re.compile(rb"fleetctl-bridge (\d{1,6}) ")
+HEADER = re.compile(rb"fleetctl-bridge (\d{1,3})\n")
 RECEIVED = re.compile(r"^sent \d+ bytes +received (\d+) bytes")
 BOOT = """\
 import os,sys
@@ -47,7 +47,7 @@ def take(n):
  return b
 s=take({source});g={{"__name__":"bridge"}};exec(compile(s,"bridge","exec"),g)
 d,*o=map(os.fsdecode,take({words}).split(b"\\0"))
-sys.exit(g["main"](s,d,{wait_s},o,{files}))
+sys.exit(g["main"](d,{wait_s},o,{files}))
 """
 START = """
 p=/usr/bin/python3
@@ -95,13 +95,15 @@ def relay(
     for name in files or ():
         if not name or name.startswith("/") or "\0" in name or ".." in name.split("/"):
             raise FleetError(f"not a path inside the folder: {name!r}", where=f"{source.name}:{source_path}")
-    ends = broken.Ends(resolve(source), resolve(destination), source_path, destination_path)
+    with ThreadPoolExecutor(2) as pool:
+        of_source, of_destination = pool.map(resolve, (source, destination))
+    ends = broken.Ends(of_source, of_destination, source_path, destination_path)
     options = _options(files, references, compare, hard_links, delete)
     with _sessions(ends, *_boot(destination_path, options, files)) as sessions:
         outcome = _follow(sessions, on_progress, on_wait)
     if sessions.refusal:
         raise sessions.refusal
-    if outcome.destination_status or not outcome.whole:
+    if outcome.status or not outcome.whole:
         raise broken.failure(ends, outcome)
     return outcome.received
 
@@ -188,7 +190,7 @@ def _ssh(
     stdout: IO[bytes] | int,
     stderr: IO[bytes] | int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
-    argv = [*settings.openssh(), "-T", "--", settings.name, command]
+    argv = [*settings.openssh(), *quick_cipher(settings), "-T", "--", settings.name, command]
     try:
         return subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=stderr, bufsize=0)
     except FileNotFoundError:
@@ -211,7 +213,7 @@ def _pass_requests(sessions: _Sessions) -> None:
             request = _request(incoming, sessions.noise)
             if request is None:
                 return
-            _write(outgoing, sender_options(request).encode() + b"\n")
+            _write(outgoing, sender_options(request.words).encode() + b"\n" + request.behind)
         except FleetError as error:
             sessions.refusal = error
             sessions.destination.terminate()
@@ -220,27 +222,34 @@ def _pass_requests(sessions: _Sessions) -> None:
             _write(outgoing, chunk)
 
 
-def _request(fd: int, noise: list[str]) -> bytes | None:
-    """The bridge's request, past what a login shell prints first; nothing behind it is read. None at the end."""
+@dataclass(frozen=True)
+class _Request:
+    words: list[bytes]
+    behind: bytes
+
+
+def _request(fd: int, noise: list[str]) -> _Request | None:
+    """The command that the bridge asks for, past what a login shell prints first, and the bytes behind it.
+
+    None where the session ended before it.
+    """
     held = b""
-    while not (found := HEADER.search(held)):
-        if len(held) > NOISE_LIMIT:
-            raise FleetError("the host printed too much before the copy began", exit=Exit.UNREACHABLE)
-        byte = os.read(fd, 1)
-        if not byte:
-            noise.extend(held.decode(errors="replace").splitlines()[-10:])
-            return None
-        held += byte
-    size = int(found[1])
-    if size > REQUEST_LIMIT:
-        raise FleetError("the host's request is too long", exit=Exit.PREFLIGHT)
-    request = b""
-    while len(request) < size:
-        chunk = os.read(fd, size - len(request))
-        if not chunk:
-            return None
-        request += chunk
-    return request
+    while chunk := os.read(fd, CHUNK):
+        held += chunk
+        if found := HEADER.search(held):
+            count, rest = int(found[1]), held[found.end() :]
+            *words, behind = rest.split(b"\n", count)
+            if len(words) == count:
+                return _Request(words, behind)
+        if len(held) > REQUEST_LIMIT:
+            raise FleetError(
+                "the host printed too much before the copy began",
+                fix="its shell's start-up files must not print without a terminal",
+                evidence=held[:500].decode(errors="backslashreplace").splitlines(),
+                exit=Exit.UNREACHABLE,
+            )
+    noise.extend(held.decode(errors="replace").splitlines()[-10:])
+    return None
 
 
 def _follow(sessions: _Sessions, on_progress: OnProgress | None, on_wait: OnWait | None) -> broken.Outcome:
@@ -279,7 +288,7 @@ def _lines(fd: int) -> Iterator[str]:
 
 def _pipe() -> tuple[int, int]:
     read_end, write_end = os.pipe()
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):
         fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return read_end, write_end
 

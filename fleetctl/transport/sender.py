@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from fleetctl.agent.bridge import TOKEN
 from fleetctl.errors import Exit, FleetError
@@ -35,12 +36,12 @@ def sender_command(path: str) -> str:
     return f"exec sh -c {shlex.quote(SCRIPT)} sh {shlex.quote(path.rstrip('/') + '/')}"
 
 
-def sender_options(request: bytes) -> str:
-    """The options of a checked request, words with NUL between them, separated by spaces; no word needs quoting.
+def sender_options(request: Sequence[bytes]) -> str:
+    """The options of a checked command, separated by spaces; no word of them needs quoting.
 
-    :class:`FleetError` (exit 5) for any request other than rsync's own for the folder.
+    :class:`FleetError` (exit 5) for any command other than rsync's own for the folder.
     """
-    words = request.decode(errors="backslashreplace").split("\0")
+    words = [word.decode(errors="backslashreplace") for word in request]
     if (
         not 5 <= len(words) <= ARGUMENT_LIMIT
         or words[:3] != ["rsync", "--server", "--sender"]
@@ -51,10 +52,10 @@ def sender_options(request: bytes) -> str:
     return " ".join(words[3:-2])
 
 
-def _refusal(request: bytes) -> FleetError:
+def _refusal(request: Sequence[bytes]) -> FleetError:
     return FleetError(
         "the host asked for something other than the copy; it was not done",
         fix="an rsync there that is no rsync, or newer than any known here: `rsync --version`",
-        evidence=[request[:500].decode(errors="backslashreplace")],
+        evidence=[repr(list(request))[:500]],
         exit=Exit.PREFLIGHT,
     )

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -68,6 +69,7 @@ class Settings:
     proxy_command: str | None
     connect_timeout: int
     overrides: tuple[str, ...]
+    ciphers: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -100,6 +102,27 @@ def strict_options(connect_timeout: int) -> list[str]:
         *("-o", "ServerAliveInterval=5"),
         *("-o", "ServerAliveCountMax=4"),
     ]
+
+
+def quick_cipher(settings: Settings) -> list[str]:
+    """Options for bulk that goes through two sessions: OpenSSH's own ciphers, AES-GCM before ChaCha20.
+
+    It takes a quarter of the time where the processor has AES. Nothing where any configuration names ciphers.
+    """
+    quick = [cipher for cipher in settings.ciphers if "-gcm@" in cipher]
+    if not quick or settings.ciphers != _default_ciphers():
+        return []
+    rest = [cipher for cipher in settings.ciphers if cipher not in quick]
+    return ["-o", f"Ciphers={','.join([*quick, *rest])}"]
+
+
+@cache
+def _default_ciphers() -> tuple[str, ...]:
+    """OpenSSH's ciphers in its own order, whatever is configured."""
+    command = ["ssh", "-F", "none", "-G", "-T", "host"]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    found = next((line for line in answer.stdout.splitlines() if line.startswith("ciphers ")), "")
+    return tuple(found.removeprefix("ciphers ").split(","))
 
 
 def resolve(host: Host, config: Path | None = None) -> Settings:
@@ -173,6 +196,7 @@ def _settings(name: str, found: dict[str, list[str]], overrides: tuple[str, ...]
         proxy_command=proxy,
         connect_timeout=connect_timeout,
         overrides=overrides,
+        ciphers=tuple((one("ciphers") or "").split(",")),
     )
 
 
