@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetctl.cli import complete
+from fleetctl.cli import complete, env_clone, env_prune
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -22,6 +22,9 @@ app = typer.Typer(
 )
 SIMULTANEOUS = 8
 
+app.command("clone")(env_clone.clone)
+app.command("prune")(env_prune.prune)
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 
@@ -30,7 +33,10 @@ def list_(
     host: Annotated[str | None, typer.Argument(help="Only this host.", autocompletion=complete.hosts)] = None,
     json: Json = False,
 ) -> None:
-    """List the environments that fleetctl built on the hosts, and which slots use them."""
+    """List the environments that fleetctl built on the hosts, and which slots use them.
+
+    "own" is what pruning one would free; the rest of its files are other environments' too.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from fleetctl.cli.output import Output
@@ -51,7 +57,7 @@ def list_(
         output.document({"hosts": found, "errors": {name: error.to_dict() for name, error in errors.items()}})
     else:
         rows = [_row(name, environment) for name, listed in found.items() for environment in listed]
-        output.table(["host", "environment", "digest", "python", "built", "size", "used by"], rows)
+        output.table(["host", "environment", "digest", "python", "built", "size", "own", "used by"], rows)
         for error in errors.values():
             output.print_error(error)
     if errors:
@@ -104,7 +110,7 @@ def _environments(host: Host) -> list[dict[str, Any]] | FleetError:
 
     try:
         with open_agent(host) as agent:
-            listed: list[dict[str, Any]] = agent.call("environment.list")
+            listed: list[dict[str, Any]] = agent.call("environment.list", sizes=True)
             return listed
     except FleetError as error:
         return error
@@ -130,6 +136,7 @@ def _row(host: str, environment: dict[str, Any]) -> list[str]:
         environment["python"]["version"],
         environment["built_at"],
         _mb(environment["bytes"]),
+        _mb(environment["own_bytes"]) if "own_bytes" in environment else "-",
         ", ".join(slots) or "-",
     ]
 
