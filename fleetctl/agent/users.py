@@ -8,7 +8,7 @@ from typing import Dict, Iterable, Iterator, List, Optional
 
 from fleetctl.agent.environments import used_by_slots
 
-UNITS = ("/etc/systemd/system", "/run/systemd/system")
+UNITS = ("/etc/systemd/system", "/run/systemd/system", "/run/systemd/transient")
 PROC = "/proc"
 Found = Dict[str, List[str]]
 

@@ -67,7 +67,7 @@ def clone(
 
 def _target(source: str, text: str) -> tuple[str, str]:
     """Host and name of the clone; without a host the source's."""
-    from fleetctl.agent.derive import NAME
+    from fleetctl.environment.derived import NAME
     from fleetctl.errors import FleetError
 
     host, colon, name = text.rpartition(":")

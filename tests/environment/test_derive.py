@@ -102,7 +102,7 @@ def test_a_clone_of_an_environment_of_fleetctl_shares_its_files(host: Host) -> N
     made = host.derive("second", host.path("first"), imports=["beta.deep.one"])
     first, second = host.path("first"), host.path("second")
     assert made["method"] == "hardlink"
-    assert {key: value for key, value in snapshot(first).items()} == before
+    assert snapshot(first) == before
     shared = packages(second) / "beta/deep/one.py"
     assert shared.samefile(packages(first) / "beta/deep/one.py")
     cached = next((packages(second) / "beta/deep/__pycache__").glob("one.*.pyc"))
