@@ -12,7 +12,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Set
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from fleetctl.agent.base import Base, Trust, being_written, require_apart, settled_walk
 from fleetctl.agent.build import STEP_S, WAIT_S, made_by_another
@@ -24,7 +24,7 @@ from fleetctl.agent.errors import INPUT, AgentError
 from fleetctl.agent.files import write_json
 from fleetctl.agent.foldertree import Tree, differences, walk
 from fleetctl.agent.installed import Site, canonical
-from fleetctl.agent.linktree import HARDLINK, bring, choose, make_folders
+from fleetctl.agent.linktree import HARDLINK, bring, choose
 from fleetctl.agent.marker import facts
 from fleetctl.agent.mentions import Paths
 from fleetctl.agent.overlay import Overlay, Source
@@ -95,8 +95,9 @@ class _Derivation:
         self.home = str(staging.path)
         self.final = str(staging.final)
         self.seconds: Dict[str, float] = {}
-        self.base = Base(base, root, (args.get("origin") or {}).get("path"))
-        self.site = Site(self.home, self.base.site.lead)
+        self.base_path = base
+        self.base: Base
+        self.site: Site
         self.children = Children(staging.fd, emit, _environment(), STEP_S)
         self.checks = Checks(self.children, self.home)
         self.method = HARDLINK
@@ -107,6 +108,7 @@ class _Derivation:
         self.editable: Dict[str, str] = {}
         self.tree = Tree(self.home)
         self.old: Set[str] = set()
+        self.sources: List[Tuple[Source, Dict[str, str]]] = []
         self.overlays: List[Dict[str, Any]] = []
 
     def run(self) -> Dict[str, Any]:
@@ -150,27 +152,30 @@ class _Derivation:
             if not changed:
                 return
             if attempt == 2:
-                raise being_written(self.base.path, changed)
+                raise being_written(self.base_path, changed)
             self._info("clone", f"the base changed meanwhile ({changed[0]}), once more")
             self.staging.empty()
-            self.base = Base(self.base.path, self.root, (self.args.get("origin") or {}).get("path"))
 
     def _clone_once(self) -> List[str]:
-        base, files = self.base, self.base.files()
+        base = self.base = Base(self.base_path, self.root, (self.args.get("origin") or {}).get("path"))
+        self.site, files = Site(self.home, base.site.lead), base.files()
+        self.sources = [self._source(wanted) for wanted in self.args.get("overlays") or []]
         self.method = choose(f"{base.path}/pyvenv.cfg", self.home, base.trust.immutable)
         self._require_room(files)
-        make_folders(base.tree, self.home)
         try:
-            bring(base.path, self.home, files, self.method)
+            bring(base.tree, files, self.home, self.method)
         except FileNotFoundError as error:
             return [os.path.relpath(str(error.filename), base.path)]
         for path, target in base.tree.links.items():
             os.symlink(target, f"{self.home}/{path}")
-        self.tree.files = {path: base.tree.files[path] for path in files}
-        self.tree.links = dict(base.tree.links)
+        self.tree = base.tree.at(self.home, files)
         if base.trust.immutable and base.proof.holds:
             return []
         return differences(base.tree, settled_walk(base.path))
+
+    def _source(self, wanted: Dict[str, Any]) -> Tuple[Source, Dict[str, str]]:
+        source = Source(str(wanted["from"]).rstrip("/"), wanted["distribution"], self.site.lead)
+        return source, source.files()
 
     def _require_room(self, files: List[str]) -> None:
         linked = self.method == HARDLINK
@@ -206,12 +211,11 @@ class _Derivation:
         self._info("remove", f"{len(gone):,} files out")
 
     def _overlay(self) -> None:
-        for wanted in self.args["overlays"]:
-            source = Source(str(wanted["from"]).rstrip("/"), wanted["distribution"], self.site.lead)
+        for wanted, (source, coming) in zip(self.args["overlays"], self.sources):
             trust = Trust(source.site.environment, self.root, wanted.get("path"))
             method = choose(source.site.file(source.record), self.home, trust.immutable)
             change = Overlay(self.site, source, method, trust.proof)
-            change.apply()
+            change.apply(coming)
             self.changed |= change.added | change.removed
             moving = Relocation(self.home, trust.old, self.final)
             moving.files(trust.candidates(sorted(change.added)))
@@ -263,10 +267,7 @@ class _Derivation:
             if unproved is None
             else [path for path in unproved if path in self.tree.files]
         )
-        own = [
-            path
-            for path in Paths([self.final]).search(self.home, sorted(self.changed & self.tree.files.keys()))
-        ]
+        own = Paths([self.final]).search(self.home, sorted(self.changed & self.tree.files.keys()))
         Relocation(self.home, [*self.old, self.home], self.final).require_gone(files, self.kept)
         known = self.base.marker.get("records", {})
         records = {} if not self.base.proof.holds else known

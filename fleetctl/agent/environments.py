@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent.files import read_json
-from fleetctl.agent.staging import free_bytes
+from fleetctl.agent.staging import SUFFIX, free_bytes
 
 ROOT = "/var/lib/fleetctl"
 MARKER = ".fleetctl-env.json"
@@ -32,15 +32,31 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
 
 
 def list_environments(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> List[Dict[str, Any]]:
-    """Every environment: its marker, its ``path``, and ``slots``: ``{slot: "current"|"previous"}``."""
+    """Every environment: its marker, its ``path``, and ``slots``: ``{slot: "current"|"previous"}``.
+
+    With ``sizes`` also ``own_bytes``, which its removal would free, and ``shared_bytes``, which are other
+    environments' too.
+    """
     root = Path(args.get("root", ROOT))
-    used = _used(root / "slots")
+    used = used_by_slots(root / "slots")
     found = []
-    for path in sorted((root / "envs").glob("*/" + MARKER)):
-        content = read_json(path)
-        if content is not None:
-            found.append({**content, "path": str(path.parent), "slots": used.get(str(path.parent), {})})
+    for path in environments(root):
+        content = read_json(path / MARKER)
+        if isinstance(content, dict):
+            found.append({**content, "path": str(path), "slots": used.get(str(path), {})})
+    if args.get("sizes"):
+        from fleetctl.agent.sizes import cache_links, sizes, trees
+
+        cached = cache_links(root)
+        for one in found:
+            one.update(sizes(trees([Path(one["path"])]), cached))
     return found
+
+
+def environments(root: Path) -> List[Path]:
+    """The environments' folders; none that is being made or removed."""
+    found = (path.parent for path in (root / "envs").glob("*/" + MARKER))
+    return sorted(path for path in found if not path.name.endswith(SUFFIX))
 
 
 def environment_path(root: Path, name: str, digest: str) -> Path:
@@ -71,8 +87,8 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
 
 
-def _used(slots: Path) -> Dict[str, Dict[str, str]]:
-    """Environment path → slot → whether the slot runs it now or ran it before."""
+def used_by_slots(slots: Path) -> Dict[str, Dict[str, str]]:
+    """Environment path → slot → ``current`` or ``previous``: whether the slot runs it now or ran it before."""
     used: Dict[str, Dict[str, str]] = {}
     for path in slots.glob("*.json"):
         state = read_json(path) or {}

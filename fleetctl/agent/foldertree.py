@@ -22,6 +22,30 @@ class Tree:
         self.files: Dict[str, os.stat_result] = {}
         self.links: Dict[str, str] = {}
         self.special: List[str] = []
+        self._stamp = ""
+
+    def stamp(self) -> str:
+        """A digest of names, sizes and times that any edit in place changes; as of the first time it is asked.
+
+        Byte code and other caches in ``__pycache__`` have no part in it: a server that runs adds to them.
+        """
+        if not self._stamp:
+            lines = [
+                f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
+                for path, stat in self.files.items()
+                if CACHE not in path and path != MARKER
+            ]
+            lines += [f"{path}\0>{target}" for path, target in self.links.items()]
+            lines.sort()
+            self._stamp = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+        return self._stamp
+
+    def at(self, root: str, files: List[str]) -> Tree:
+        """The same in another place, of the files only those; the stamp is that of all, which caches do not change."""
+        copy = Tree(root)
+        copy.folders, copy.links, copy._stamp = self.folders, self.links, self._stamp
+        copy.files = {path: self.files[path] for path in files}
+        return copy
 
     def bytes(self) -> int:
         """Bytes of all files."""
@@ -57,21 +81,6 @@ def walk(root: str) -> Tree:
                 exit=PREFLIGHT,
             ) from None
     return tree
-
-
-def stamp(tree: Tree) -> str:
-    """A digest of names, sizes and times that any edit in place changes.
-
-    Byte code and other caches in ``__pycache__`` have no part in it: a server that runs adds to them.
-    """
-    lines = [
-        f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
-        for path, stat in tree.files.items()
-        if CACHE not in path and path != MARKER
-    ]
-    lines += [f"{path}\0>{target}" for path, target in tree.links.items()]
-    lines.sort()
-    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def differences(before: Tree, after: Tree) -> List[str]:

@@ -11,13 +11,15 @@ import fcntl
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from typing import Iterable, List
+from typing import Dict, Iterable, List, Tuple
 
 from fleetctl.agent.foldertree import Tree
 
 HARDLINK, REFLINK, COPY = "hardlink", "reflink", "copy"
 FICLONE = 0x40049409
 PARALLEL = 4
+DEPTH = 3
+Share = Tuple[List[str], List[str]]
 NO_LINK = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 NO_CLONE = {errno.EXDEV, errno.EOPNOTSUPP, errno.ENOTTY, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EBADF}
 
@@ -39,32 +41,48 @@ def choose(source: str, folder: str, immutable: bool) -> str:
             os.unlink(trial)
 
 
-def make_folders(tree: Tree, target: str) -> None:
-    """The folders of ``tree`` under ``target``, which is there; writable for the owner, whatever theirs are."""
+def bring(tree: Tree, paths: Iterable[str], target: str, method: str) -> None:
+    """The folders of ``tree`` and the files ``paths`` of it to ``target``, which is there and empty.
+
+    Packages side by side in some threads: making folders and links is the kernel's work, not Python's. Folders
+    are writable for their owner, whatever theirs are. A file that refuses the method is copied.
+    """
+    shares: Dict[str, Share] = {}
     for folder in tree.folders[1:]:
-        os.mkdir(f"{target}/{folder}", 0o755)
+        if folder.count("/") < DEPTH:
+            os.mkdir(f"{target}/{folder}", 0o755)
+        else:
+            shares.setdefault(_package(folder), ([], []))[0].append(folder)
+    for path in paths:
+        shares.setdefault(_package(path.rpartition("/")[0]), ([], []))[1].append(path)
 
-
-def bring(source: str, target: str, paths: Iterable[str], method: str) -> None:
-    """Each of ``paths`` from ``source`` to ``target``; a file that refuses the method is copied."""
-    if method == HARDLINK:
-        for path in paths:
-            try:
-                os.link(f"{source}/{path}", f"{target}/{path}")
-            except OSError as error:
-                if error.errno not in NO_LINK:
-                    raise
-                place(f"{source}/{path}", f"{target}/{path}", REFLINK)
-        return
-    names = list(paths)
-    shares = [names[start::PARALLEL] for start in range(PARALLEL)]
-
-    def share(part: List[str]) -> None:
-        for path in part:
-            place(f"{source}/{path}", f"{target}/{path}", method)
+    def work(share: Share) -> None:
+        for folder in share[0]:
+            os.mkdir(f"{target}/{folder}", 0o755)
+        if method == HARDLINK:
+            _link(tree.root, target, share[1])
+        else:
+            for path in share[1]:
+                place(f"{tree.root}/{path}", f"{target}/{path}", method)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
-        list(pool.map(share, shares))
+        list(pool.map(work, shares.values()))
+
+
+def _package(folder: str) -> str:
+    """What belongs to one thread: ``lib/python3.x/site-packages/x`` and all below, or what lies above in itself."""
+    return "/".join(folder.split("/", DEPTH + 1)[: DEPTH + 1])
+
+
+def _link(source: str, target: str, paths: List[str]) -> None:
+    link = os.link
+    for path in paths:
+        try:
+            link(f"{source}/{path}", f"{target}/{path}")
+        except OSError as error:
+            if error.errno not in NO_LINK:
+                raise
+            place(f"{source}/{path}", f"{target}/{path}", REFLINK)
 
 
 def place(source: str, target: str, method: str) -> None:

@@ -1,17 +1,18 @@
 """What an environment's marker says beside its name: facts by which a later derivation need not read it all.
 
-``stamp`` tells whether a file was edited in place since (:func:`foldertree.stamp`); ``named_in`` are the files that
-name the environment's own path, found by reading all of them once; ``records`` are the RECORDs' digests.
+``stamp`` tells whether a file was edited in place since (:meth:`foldertree.Tree.stamp`). ``named_in`` are the files
+that name the environment's own path, found by reading all of them once. ``records`` are the RECORDs' digests.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Dict, Iterable, Optional
 
 from fleetctl.agent.environments import MARKER
 from fleetctl.agent.files import read_json
-from fleetctl.agent.foldertree import CACHE, Tree, stamp
+from fleetctl.agent.foldertree import Tree
 from fleetctl.agent.installed import Site
 
 
@@ -21,7 +22,7 @@ class Proof:
     def __init__(self, tree: Tree) -> None:
         content = read_json_object(f"{tree.root}/{MARKER}")
         self.content: Optional[Dict[str, Any]] = content
-        self.holds = content is not None and content.get("stamp") == stamp(tree)
+        self.holds = content is not None and content.get("stamp") == tree.stamp()
         self._made_ns = tree.files[MARKER].st_mtime_ns if MARKER in tree.files else 0
 
     @property
@@ -43,7 +44,7 @@ def facts(tree: Tree, site: Site, named_in: Iterable[str], records: Dict[str, An
             found[name] = records[name] if name in records else site.digest(info)
     counted = [stat.st_size for path, stat in tree.files.items() if path != MARKER]
     return {
-        "stamp": stamp(tree),
+        "stamp": tree.stamp(),
         "named_in": sorted(named_in),
         "records": {name: digest for name, digest in sorted(found.items()) if digest is not None},
         "files": len(counted),
@@ -51,14 +52,7 @@ def facts(tree: Tree, site: Site, named_in: Iterable[str], records: Dict[str, An
     }
 
 
-def is_cache(path: str) -> bool:
-    """Whether the file lies in a ``__pycache__``."""
-    return CACHE in path
-
-
 def read_json_object(path: str) -> Optional[Dict[str, Any]]:
     """The JSON object in a file; None where there is none."""
-    from pathlib import Path
-
     content = read_json(Path(path))
     return content if isinstance(content, dict) else None

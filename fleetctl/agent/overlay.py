@@ -79,9 +79,11 @@ class Overlay:
         self.removed: Set[str] = set()
         self.added: Set[str] = set()
 
-    def apply(self) -> None:
-        """Remove the old distribution, bring the new one; errors leave the environment half changed."""
-        coming = self.source.files()
+    def apply(self, coming: Dict[str, str]) -> None:
+        """Remove the old distribution, bring the new one's files (:meth:`Source.files`).
+
+        Errors leave the environment half changed.
+        """
         name = canonical(self.source.distribution)
         infos = self.site.infos()
         others = self._others({info for known, listed_ in infos.items() if known != name for info in listed_})

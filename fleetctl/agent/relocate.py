@@ -69,6 +69,7 @@ class Relocation:
                     inside = target[len(old) :].strip("/") or "."
                     os.unlink(f"{self.root}/{path}")
                     os.symlink(os.path.relpath(inside, os.path.dirname(path) or "."), f"{self.root}/{path}")
+                    self.changed.append(path)
                     break
 
     def require_gone(self, files: Iterable[str], kept: Dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetctl.cli import complete, env_capture, env_diff, env_overlay
+from fleetctl.cli import complete, env_capture, env_clone, env_diff, env_overlay, env_prune
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -25,6 +25,8 @@ app.command("show")(env_capture.show)
 app.command("verify")(env_capture.verify)
 app.command("diff")(env_diff.diff)
 app.command("overlay")(env_overlay.overlay)
+app.command("clone")(env_clone.clone)
+app.command("prune")(env_prune.prune)
 SIMULTANEOUS = 8
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
@@ -35,7 +37,10 @@ def list_(
     host: Annotated[str | None, typer.Argument(help="Only this host.", autocompletion=complete.hosts)] = None,
     json: Json = False,
 ) -> None:
-    """List the environments that fleetctl built on the hosts, and which slots use them."""
+    """List the environments that fleetctl built on the hosts, and which slots use them.
+
+    "own" is what pruning one would free; the rest of its files are other environments' too.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     from fleetctl.cli.output import Output
@@ -56,7 +61,7 @@ def list_(
         output.document({"hosts": found, "errors": {name: error.to_dict() for name, error in errors.items()}})
     else:
         rows = [_row(name, environment) for name, listed in found.items() for environment in listed]
-        output.table(["host", "environment", "digest", "python", "built", "size", "used by"], rows)
+        output.table(["host", "environment", "digest", "python", "built", "size", "own", "used by"], rows)
         for error in errors.values():
             output.print_error(error)
     if errors:
@@ -109,7 +114,7 @@ def _environments(host: Host) -> list[dict[str, Any]] | FleetError:
 
     try:
         with open_agent(host) as agent:
-            listed: list[dict[str, Any]] = agent.call("environment.list")
+            listed: list[dict[str, Any]] = agent.call("environment.list", sizes=True)
             return listed
     except FleetError as error:
         return error
@@ -135,6 +140,7 @@ def _row(host: str, environment: dict[str, Any]) -> list[str]:
         environment["python"]["version"],
         environment["built_at"],
         _mb(environment["bytes"]),
+        _mb(environment["own_bytes"]) if "own_bytes" in environment else "-",
         ", ".join(slots) or "-",
     ]
 

@@ -1,0 +1,99 @@
+"""``fleetctl env clone``: another environment with the same content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleetctl.cli import complete
+
+if TYPE_CHECKING:
+    from fleetctl.cli.output import Output
+    from fleetctl.environment.derived import ClonePlan
+
+
+def clone(
+    source: Annotated[
+        str, typer.Argument(help="HOST:NAME, HOST:/path of a venv, or HOST.", autocompletion=complete.hosts)
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME|HOST:NAME", help="The clone's name.")],
+    plan: Annotated[bool, typer.Option("--plan", help="Say what would be done; change nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Clone an environment: linked or copied, relocated, proved to name its old place nowhere, and run once.
+
+    The source stays as it is, and no change to one of them changes the other.
+    """
+    from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import progress
+    from fleetctl.environment.derived import apply_clone, plan_clone
+    from fleetctl.environment.place import host_place, locate
+    from fleetctl.errors import Exit
+    from fleetctl.inventory.loader import load_fleet
+    from fleetctl.transport.agent import open_agent
+
+    output = Output(json=json)
+    fleet = load_fleet()
+    place = host_place(fleet, source)
+    assert place.host is not None
+    host = place.host
+    target, chosen = _target(host.name, name)
+    _require_one_host(host.name, target)
+    with open_agent(host) as agent, progress(output) as listener:
+
+        def on_event(event: dict[str, Any]) -> None:
+            listener({**event, "host": host.name})
+
+        planned = plan_clone(agent, locate(place, agent), chosen, on_event)
+        made = None if plan or planned.is_there else apply_clone(agent, planned, host.name, on_event)
+    if made is None:
+        _print_plan(output, host.name, planned)
+        raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
+    if json:
+        output.event({**made, "digest": planned.digest})
+    else:
+        took = sum(made["seconds"].values())
+        output.line(
+            f"{host.name}: cloned {planned.base} to {made['path']} ({made['method']}) in {took:.1f} s"
+        )
+        for file, why in made.get("kept", {}).items():
+            output.line(f"  still names its old place: {file}, {why}")
+        for info, outside in made.get("editable", {}).items():
+            output.line(
+                f"  still shared: {info.removesuffix('.dist-info')}, an editable install of {outside}"
+            )
+
+
+def _target(source: str, text: str) -> tuple[str, str]:
+    """Host and name of the clone; without a host the source's."""
+    from fleetctl.environment.derived import NAME
+    from fleetctl.errors import FleetError
+
+    host, colon, name = text.rpartition(":")
+    if not NAME.fullmatch(name):
+        raise FleetError(
+            f"{name!r} is no environment's name", where=text, fix="letters, digits, '.', '_' and '-'"
+        )
+    return (host if colon else source), name
+
+
+def _require_one_host(source: str, target: str) -> None:
+    from fleetctl.errors import FleetError
+
+    if source != target:
+        raise FleetError(
+            f"{target} is another host than {source}", fix=f"clone on {source}: leave the host out"
+        )
+
+
+def _print_plan(output: Output, host: str, planned: ClonePlan) -> None:
+    if output.json:
+        output.event(planned.to_dict())
+    elif planned.is_there:
+        output.line(f"{host}: {planned.path} is there, nothing to do")
+    else:
+        size = f"{planned.files:,} files, {planned.bytes / 1e6:,.0f} MB"
+        output.line(f"{host}: clone {planned.base} to {planned.path} ({planned.method}, {size})")
+        if planned.needed:
+            output.line(f"{host}: needs {planned.needed / 1e6:,.0f} MB, {planned.free / 1e6:,.0f} MB free")

@@ -1,0 +1,97 @@
+"""Environments made from others on one host: the controller's side of ``environment.derive``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.environment.events import OnEvent
+from fleetctl.errors import Exit, FleetError
+from fleetctl.transport.agent import Agent
+
+LOOKING_S = 600.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True)
+class ClonePlan:
+    """What a clone on one host would do; nothing where ``is_there``. Sizes in bytes.
+
+    ``method`` is ``hardlink`` or ``reflink`` (its files cost no space) or ``copy``.
+    """
+
+    base: str
+    name: str
+    digest: str
+    path: str
+    is_there: bool
+    method: str
+    files: int
+    bytes: int
+    needed: int
+    free: int
+    abi: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as one JSON object (``--json``)."""
+        return {
+            "base": self.base,
+            "path": self.path,
+            "digest": self.digest,
+            "is_there": self.is_there,
+            "method": self.method,
+            "files": self.files,
+            "bytes": self.bytes,
+            "needed_bytes": self.needed,
+            "free_bytes": self.free,
+        }
+
+
+def plan_clone(agent: Agent, base: str, name: str, on_event: OnEvent) -> ClonePlan:
+    """Look at ``base`` on the agent's host. A clone has its base's digest, since what is in it is the same.
+
+    :class:`FleetError` (exit 5) where the base cannot be cloned or the disk is too full.
+    """
+    found = agent.call("environment.examine", timeout=LOOKING_S, base=base, name=name)
+    digest = found["digest"]
+    if digest is None:
+        captured = agent.call("bom.capture", on_event=on_event, timeout=None, path=base, native=False)
+        digest = captured["digest"]
+        found = agent.call("environment.examine", timeout=LOOKING_S, base=base, name=name, digest=digest)
+    plan = ClonePlan(
+        base,
+        name,
+        digest,
+        found["path"],
+        found["there"],
+        found["method"],
+        found["files"],
+        found["bytes"],
+        found["needed_bytes"],
+        found["free_bytes"],
+        found["abi"],
+    )
+    if plan.needed > plan.free and not plan.is_there:
+        raise FleetError(
+            f"the disk is too full for a copy: {plan.needed:,} bytes needed, {plan.free:,} free",
+            where=plan.path,
+            fix="free some space there: fleetctl env prune",
+            exit=Exit.PREFLIGHT,
+        )
+    return plan
+
+
+def apply_clone(agent: Agent, plan: ClonePlan, host: str, on_event: OnEvent) -> dict[str, Any]:
+    """Carry it out; the result of ``environment.derive``. ``host`` is where the base is, for the marker."""
+    result: dict[str, Any] = agent.call(
+        "environment.derive",
+        on_event=on_event,
+        timeout=None,
+        name=plan.name,
+        digest=plan.digest,
+        base=plan.base,
+        origin={"host": host, "path": plan.base, "digest": plan.digest},
+        abi=plan.abi,
+    )
+    return result
