@@ -34,6 +34,18 @@ class Judged(NamedTuple):
     cuda: FrozenSet[int]
 
 
+class _WithGpu(Providers):
+    """Reads each library once, its GPU code too."""
+
+    def read(self, path: str) -> Optional[Library]:
+        if path not in self._read:
+            try:
+                self._read[path] = read_library(path) if is_elf(path) else None
+            except AbiError:
+                self._read[path] = None
+        return self._read[path]
+
+
 class Extensions:
     """Reads every library under an environment's root, once.
 
@@ -46,7 +58,7 @@ class Extensions:
         self.paths = [
             path for path, file in tree.files.items() if LIBRARY_NAME.search(path) and not file.link
         ]
-        self._providers = Providers(sites, interpreter=interpreter, system=System())
+        self._providers = _WithGpu(sites, interpreter=interpreter, system=System())
         self._sites = sites
 
     def read(self, owners: Mapping[str, str], step: Callable[[int], None]) -> List[Judged]:
@@ -87,15 +99,14 @@ class Extensions:
         entry = _entry(path, owner)
         place = self.tree.absolute(path)
         try:
-            gpu = read_library(place, symbols=False).gpu
-            library = self._providers.read(place) or read_library(place, gpu=False)
+            library = self._providers.read(place) or read_library(place)
             lacking = unresolved(library, self._providers)
         except AbiError as error:
             entry["error"] = error.what
             return Judged(entry, frozenset())
         majors = cuda.wanted(library) or cuda.majors([library.soname or path.rpartition("/")[2]])
         entry.update(_said(library, lacking))
-        entry["gpu"] = sorted({str(code) for code in gpu})
+        entry["gpu"] = sorted({str(code) for code in library.gpu})
         entry["cuda"] = max(majors, default=None)
         return Judged(entry, majors)
 
