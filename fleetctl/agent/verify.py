@@ -26,8 +26,8 @@ REINSTALL = "install the distribution again from its wheel, or make the environm
 
 
 def verify(args: Json, emit: Callable[[Json], None]) -> Json:
-    """The ``environment.verify`` call. ``args``: ``path``; result: ``{"ok", "findings", "files", "bytes",
-    "seconds"}``, the files and bytes being those whose content was compared. ``ok``: no finding is an error.
+    """The ``environment.verify`` call. ``args``: ``path``; result: ``{"ok", "findings", "abi", "files",
+    "bytes", "seconds"}``, the files and bytes being those whose content was compared. ``ok``: no finding is an error.
 
     :class:`AgentError` (exit 2) where ``path`` is no environment.
     """
@@ -40,6 +40,7 @@ def verify(args: Json, emit: Callable[[Json], None]) -> Json:
     return {
         "ok": all(found["severity"] != "error" for found in findings),
         "findings": findings,
+        "abi": bom["abi"]["tag"],
         "files": bom["checked_files"],
         "bytes": bom["checked_bytes"],
         "seconds": round(time.monotonic() - begin, 3),

@@ -75,7 +75,10 @@ def build(
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be done; change nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Build an environment on a host from wheels sent to it; nothing to do where it is there."""
+    """Make an environment on a host as its specification says; nothing to do where it is there.
+
+    Built from wheels sent to it, or derived from other environments, which may be on other hosts.
+    """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
     from fleetctl.environment.ship import apply_environment, survey_environment
@@ -89,6 +92,10 @@ def build(
     fleet = load_fleet()
     target = select_host(fleet, host)
     spec = load_spec(fleet.root, name)
+    if spec.base is not None:
+        from fleetctl.cli.env_derived import derive_specified
+
+        return derive_specified(output, fleet, target, spec, plan)
 
     with open_agent(target) as agent, progress(output) as listener:
 

@@ -62,10 +62,9 @@ def overlay(
 
 def _act(output: Output, planned: OverlayPlan, name: str, host: Any, source: Any) -> None:
     from fleetctl.cli.progress import progress
-    from fleetctl.environment.overlay_act import apply_overlay, require_one_host
+    from fleetctl.environment.overlay_act import overlay_from
     from fleetctl.transport.agent import open_agent
 
-    require_one_host(host.name, source.name)
     for warning in planned.warnings:
         output.progress.print(f"warning: {warning}", markup=False)
     with open_agent(host) as agent, progress(output) as listener:
@@ -73,7 +72,7 @@ def _act(output: Output, planned: OverlayPlan, name: str, host: Any, source: Any
         def on_event(event: dict[str, Any]) -> None:
             listener({**event, "host": host.name})
 
-        made = apply_overlay(agent, planned, name, host.name, on_event)
+        made = overlay_from(agent, host, source, planned, name, on_event)
     if output.json:
         output.event({**made, "digest": planned.digest, "warnings": list(planned.warnings)})
     elif made["built"]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleetctl.environment.bring import brought_parts
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.overlay import OverlayPlan
-from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.models import Host
 from fleetctl.transport.agent import Agent
 
 ROOT = "/var/lib/fleetctl"
@@ -63,11 +64,12 @@ def apply_overlay(
     return made
 
 
-def require_one_host(base: str, source: str) -> None:
-    """FleetError (exit 5) where the source's files would have to travel first."""
-    if base != source:
-        raise FleetError(
-            f"the files are on {source}, the base is on {base}: this command does not send them yet",
-            fix=f"clone that environment to {base} first, and take them from there",
-            exit=Exit.PREFLIGHT,
-        )
+def overlay_from(
+    agent: Agent, host: Host, source: Host, plan: OverlayPlan, name: str, on_event: OnEvent
+) -> dict[str, Any]:
+    """:func:`apply_overlay` on ``host``, with files that are on ``source``: from another host they are brought."""
+    if source.name == host.name:
+        return apply_overlay(agent, plan, name, host.name, on_event)
+    taken = [one.name for one in plan.taken]
+    with brought_parts(agent, source, host, dict(plan.source), taken, on_event) as parts:
+        return apply_overlay(agent, plan, name, host.name, on_event, parts)

@@ -141,12 +141,12 @@ def apply_environment(
     return EnvironmentOnHost(result["path"], house.digest, result["built"], result["seconds"])
 
 
-def sending(on_event: OnEvent) -> Callable[[Progress], None]:
-    """A listener to a transfer's progress that passes it on as events."""
+def sending(on_event: OnEvent, step: str = "send") -> Callable[[Progress], None]:
+    """A listener to a transfer's progress that passes it on as events of ``step``."""
     say = throttled(on_event)
 
     def pass_on(progress: Progress) -> None:
         text = f"{progress.percent}% sent, {progress.bytes / 1e6:.1f} MB, {progress.rate / 1e6:.0f} MB/s"
-        say({"step": "send", "state": "wait", "text": text, "left_s": progress.left_s})
+        say({"step": step, "state": "wait", "text": text, "left_s": progress.left_s})
 
     return pass_on

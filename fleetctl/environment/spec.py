@@ -94,10 +94,14 @@ class Base(Model):
 
 
 class Overlay(Model):
-    """Distributions that come from ``source`` in place of the base's own; ``nvidia-*`` means all of that name."""
+    """Distributions that come from ``source`` in place of the base's own; ``nvidia-*`` means all of that name.
+
+    ``remove``: distributions of the base, or nested copies in it (``sglang/sglang``), that go.
+    """
 
     source: Place
     distributions: Annotated[list[DistributionPattern], Field(min_length=1)]
+    remove: list[Text] = Field(default_factory=list)
 
 
 class EnvironmentSpec(Model):

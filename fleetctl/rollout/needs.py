@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.environment.ship import apply_environment, survey_environment
 from fleetctl.environment.spec import load_spec
+from fleetctl.environment.specified import survey_specified
 from fleetctl.environment.weights import apply_model, survey_model
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
@@ -36,7 +36,7 @@ def survey_needs(
 ) -> Needs:
     """What is there and what is missing; changes nothing on the host.
 
-    Raises ``FleetError`` as :func:`survey_environment` and :func:`survey_model`.
+    Raises ``FleetError`` as :func:`survey_specified` and :func:`survey_model`.
     """
     environment = host.environments[service.environment]
     names = [name for name in (service.model, service.drafter) if name is not None]
@@ -52,15 +52,14 @@ def survey_needs(
     if environment.spec is None:
         return Needs(environment.path or "", "", pending, changes, bring_models)
 
-    spec = load_spec(fleet.root, environment.spec)
-    house, plan = survey_environment(agent, spec, fleet.root, on_event, facts)
+    plan = survey_specified(fleet, host, agent, load_spec(fleet.root, environment.spec), on_event, facts)
     if not plan.is_there:
-        sending = f", sending {plan.send_bytes / 1e6:.0f} MB of wheels" if plan.send else ""
         pending.append(plan.path)
-        changes.insert(0, f"build {plan.path}{sending}")
+        changes[:0] = plan.changes
 
     def bring(on_event: OnEvent) -> None:
-        apply_environment(agent, host, house, plan, on_event)
+        if not plan.is_there:
+            plan.make(on_event)
         bring_models(on_event)
 
     return Needs(plan.path, plan.digest, pending, changes, bring)

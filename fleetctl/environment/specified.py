@@ -1,0 +1,263 @@
+"""Environments that a specification derives from others: base, overlays, patch sets; planned, then made.
+
+What is made is remembered on the host by a key of what the specification says, so that the same specification
+is found there again without asking the hosts that it came from: they may have changed, or be gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleetctl.environment.bom import Bom, capture, verify
+from fleetctl.environment.bring import bring_environment
+from fleetctl.environment.derived import apply_clone, plan_clone
+from fleetctl.environment.events import OnEvent
+from fleetctl.environment.overlay import plan_overlay
+from fleetctl.environment.overlay_act import derived_path, overlay_from
+from fleetctl.environment.place import Place
+from fleetctl.environment.ship import apply_environment, survey_environment
+from fleetctl.environment.spec import EnvironmentSpec, Overlay, load_spec, python_range
+from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.loader import Fleet
+from fleetctl.inventory.models import Host
+from fleetctl.inventory.nearest import hint
+from fleetctl.patches.environment import Environment
+from fleetctl.patches.patchset import load, load_all
+from fleetctl.patches.plan import derived_digest
+from fleetctl.transport.agent import Agent, open_agent
+
+PROVING_S = 600.0
+ENVS = "/var/lib/fleetctl/envs"
+Made = Callable[[OnEvent], None]
+
+
+@dataclass(frozen=True)
+class SpecifiedPlan:
+    """An environment as its specification makes it; ``changes`` says in words what :attr:`make` would do."""
+
+    path: str
+    digest: str
+    is_there: bool
+    changes: list[str] = field(default_factory=list)
+    make: Made = lambda on_event: None
+
+
+def survey_specified(
+    fleet: Fleet, host: Host, agent: Agent, spec: EnvironmentSpec, on_event: OnEvent, facts: Mapping[str, Any]
+) -> SpecifiedPlan:
+    """What ``spec`` makes on ``host``, and whether it is there; changes nothing on any host.
+
+    FleetError: exit 2 for a specification that cannot be meant, 3 where a host that it takes from is not
+    reached, 5 where something speaks against it: then nothing was touched.
+    """
+    if spec.base is None:
+        house, plan = survey_environment(agent, spec, fleet.root, on_event, facts)
+        sending = f", sending {plan.send_bytes / 1e6:.0f} MB of wheels" if plan.send else ""
+        changes = [] if plan.is_there else [f"build {plan.path}{sending}"]
+
+        def build(on_event: OnEvent) -> None:
+            apply_environment(agent, host, house, plan, on_event)
+
+        return SpecifiedPlan(plan.path, plan.digest, plan.is_there, changes, build)
+    return _Survey(fleet, host, agent, spec, on_event, facts).plan()
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """An environment on the way, the last one being what was asked for: its making, and what is made of it."""
+
+    path: str
+    digest: str
+    text: str
+    make: Made
+    bom: Bom | None = None
+
+
+class _Survey:
+    """One derivation on one host, worked out stage by stage."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        host: Host,
+        agent: Agent,
+        spec: EnvironmentSpec,
+        on_event: OnEvent,
+        facts: Mapping[str, Any],
+    ) -> None:
+        assert spec.base is not None
+        self.fleet, self.host, self.agent, self.spec, self.base = fleet, host, agent, spec, spec.base
+        self.on_event, self.facts = on_event, facts
+        self.sets = [load(fleet.root, name) for name in spec.patches]
+
+    def plan(self) -> SpecifiedPlan:
+        inner = self._inner()
+        key = self._key(inner)
+        name = self.spec.name
+        found = self.agent.call("environment.recall", name=name, key=key)
+        if found is not None:
+            return SpecifiedPlan(found["path"], found["digest"], True)
+        stages = self._stages(inner)
+        last = stages[-1]
+
+        def make(on_event: OnEvent) -> None:
+            for stage in stages:
+                stage.make(on_event)
+            self._prove(last.path, on_event)
+            self.agent.call("environment.remember", name=name, key=key, path=last.path)
+
+        changes = [line for stage in stages for line in stage.text.splitlines()]
+        return SpecifiedPlan(last.path, last.digest, False, changes, make)
+
+    def _inner(self) -> SpecifiedPlan | None:
+        if self.base.spec is None:
+            return None
+        if self.base.spec == self.spec.name:
+            raise FleetError(f"{self.spec.name} is its own base", where=self.spec.source, fix="name another")
+        spec = load_spec(self.fleet.root, self.base.spec)
+        return survey_specified(self.fleet, self.host, self.agent, spec, self.on_event, self.facts)
+
+    def _key(self, inner: SpecifiedPlan | None) -> str:
+        said = [
+            self.base.model_dump(),
+            [overlay.model_dump() for overlay in self.spec.overlays],
+            [[entry.name, entry.digest] for entry in self.sets],
+            inner.digest if inner else None,
+        ]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+
+    def _stages(self, inner: SpecifiedPlan | None) -> list[_Stage]:
+        stages = [self._first(inner)]
+        for overlay in self.spec.overlays:
+            stages.append(self._overlaid(stages[-1], overlay))
+        if self.sets:
+            stages.append(self._patched(stages[-1]))
+        elif len(stages) == 1 and inner is None and stages[0].path == self.base.path:
+            stages.append(self._cloned(stages[0]))
+        return stages
+
+    def _first(self, inner: SpecifiedPlan | None) -> _Stage:
+        if inner is not None:
+            bom = self._bom_of_built(inner) if self.spec.overlays else None
+            return _Stage(inner.path, inner.digest, "\n".join(inner.changes), inner.make, bom)
+        assert self.base.path is not None
+        bom = self._capture(Place(self.spec.source, self._host(self.base.host), path=self.base.path))
+        self._require_python(bom)
+        if self._is_here(self.base.host):
+            return _Stage(self.base.path, bom["digest"], "", lambda on_event: None, bom)
+        return self._brought(bom)
+
+    def _bom_of_built(self, inner: SpecifiedPlan) -> Bom:
+        if not inner.is_there:
+            raise FleetError(
+                f"what lies over {self.base.spec} can be planned only when that is there",
+                where=f"{self.host.name}, {self.spec.source}",
+                fix=f"fleetctl env build {self.host.name} {self.base.spec}",
+                exit=Exit.PREFLIGHT,
+            )
+        return capture(self.agent, inner.path, self.on_event)
+
+    def _brought(self, bom: Bom) -> _Stage:
+        source, path = self._host(self.base.host), str(self.base.path)
+        final = f"{ENVS}/{self.spec.name}-{bom['digest']}"
+
+        def make(on_event: OnEvent) -> None:
+            bring_environment(self.agent, source, self.host, bom, self.spec.name, on_event)
+
+        text = f"bring {source.name}:{path} ({bom['bytes'] / 1e6:,.0f} MB) as {final}"
+        return _Stage(final, bom["digest"], text, make, {**bom, "path": final})
+
+    def _cloned(self, base: _Stage) -> _Stage:
+        planned = plan_clone(self.agent, base.path, self.spec.name, self.on_event)
+
+        def make(on_event: OnEvent) -> None:
+            apply_clone(self.agent, planned, self.host.name, on_event)
+
+        return _Stage(planned.path, planned.digest, f"clone {base.path} as {planned.path}", make)
+
+    def _overlaid(self, base: _Stage, overlay: Overlay) -> _Stage:
+        assert base.bom is not None
+        source = self._host(overlay.source.host)
+        bom = self._capture(Place(self.spec.source, source, path=overlay.source.path))
+        planned = plan_overlay(base.bom, bom, overlay.distributions, overlay.remove)
+        path = derived_path(planned, self.spec.name)
+
+        def make(on_event: OnEvent) -> None:
+            overlay_from(self.agent, self.host, source, planned, self.spec.name, on_event)
+
+        what = f"{len(planned.taken)} distributions of {source.name}:{overlay.source.path}"
+        text = f"lay {what} over it as {path}" + "".join(f"\nwarning: {line}" for line in planned.warnings)
+        return _Stage(
+            path, planned.digest, text, make, {**planned.result, "digest": planned.digest, "path": path}
+        )
+
+    def _patched(self, base: _Stage) -> _Stage:
+        digest = derived_digest(base.digest, self.sets)
+
+        def make(on_event: OnEvent) -> None:
+            environment = Environment(self.agent, Place(self.spec.source, self.host, path=base.path))
+            known, _ = load_all(self.fleet.root)
+            environment.derive(environment.plan_apply(self.sets, known, self.spec.name), on_event, keep=True)
+
+        names = ", ".join(entry.name for entry in self.sets)
+        path = f"{ENVS}/{self.spec.name}-{digest}"
+        return _Stage(path, digest, f"patch it with {names} as {path}", make)
+
+    def _prove(self, path: str, on_event: OnEvent) -> None:
+        found = verify(self.agent, path, on_event)
+        wrong = [one for one in found["findings"] if one["severity"] == "error"]
+        if self.spec.imports and not wrong:
+            proved = self.agent.call(
+                "environment.prove",
+                timeout=PROVING_S,
+                path=path,
+                sources=[],
+                imports=self.spec.imports,
+                checks=[],
+            )
+            wrong = [{"what": str(one), "fix": ""} for one in proved["failed"]]
+        lacking = set((self.spec.abi or "").split("-")) - {"", *(found["abi"] or "").split("-")}
+        if lacking:
+            what = f"its ABI tag is {found['abi']}, the specification says {self.spec.abi}"
+            wrong.append({"what": what, "fix": "correct `abi:`, or take what brings it"})
+        if wrong:
+            raise FleetError(
+                f"{self.spec.name} was made, and is not what it should be: {wrong[0]['what']}",
+                where=f"{self.host.name}:{path}",
+                fix=wrong[0].get("fix") or f"fleetctl env verify {self.host.name}:{path}",
+                evidence=[f"{one['what']} {one.get('where', '')}".strip() for one in wrong],
+                exit=Exit.PREFLIGHT,
+            )
+
+    def _require_python(self, bom: Bom) -> None:
+        version = bom["python"]["version"]
+        if not version or not python_range(self.spec.python).contains(version, prereleases=True):
+            raise FleetError(
+                f"{self.spec.name} is for Python {self.spec.python}, its base has {version or 'none that runs'}",
+                where=f"{self.spec.source}, {bom['hostname']}:{bom['path']}",
+                fix="correct `python:`, or name another base",
+                exit=Exit.PREFLIGHT,
+            )
+
+    def _host(self, name: str | None) -> Host:
+        if name is None or name == self.host.name:
+            return self.host
+        if name not in self.fleet.hosts:
+            raise FleetError(
+                f"no host {name}", where=self.spec.source, fix=hint(name, self.fleet.hosts, "hosts")
+            )
+        return self.fleet.hosts[name]
+
+    def _is_here(self, name: str | None) -> bool:
+        return self._host(name) is self.host
+
+    def _capture(self, place: Place) -> Bom:
+        assert place.host is not None and place.path is not None
+        if place.host is self.host:
+            return capture(self.agent, place.path, self.on_event)
+        with open_agent(place.host) as other:
+            return capture(other, place.path, self.on_event)
