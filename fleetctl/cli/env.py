@@ -95,7 +95,8 @@ def build(
     if spec.base is not None:
         from fleetctl.cli.env_derived import derive_specified
 
-        return derive_specified(output, fleet, target, spec, plan)
+        derive_specified(output, fleet, target, spec, plan)
+        return
 
     with open_agent(target) as agent, progress(output) as listener:
 

@@ -11,6 +11,11 @@ from fleetctl.cli import complete
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
     from fleetctl.environment.derived import ClonePlan
+    from fleetctl.environment.events import OnEvent
+    from fleetctl.environment.place import Place
+    from fleetctl.inventory.models import Host
+
+    Cloned = tuple[ClonePlan, dict[str, Any] | None]
 
 
 def clone(
@@ -27,26 +32,24 @@ def clone(
     """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
-    from fleetctl.environment.derived import apply_clone, plan_clone
-    from fleetctl.environment.place import host_place, locate
+    from fleetctl.environment.place import host_place
     from fleetctl.errors import Exit
     from fleetctl.inventory.loader import load_fleet
-    from fleetctl.transport.agent import open_agent
+    from fleetctl.inventory.select import select_host
 
     output = Output(json=json)
     fleet = load_fleet()
     place = host_place(fleet, source)
     assert place.host is not None
-    host = place.host
-    target, chosen = _target(host.name, name)
-    _require_one_host(host.name, target)
-    with open_agent(host) as agent, progress(output) as listener:
+    target, chosen = _target(place.host.name, name)
+    host = select_host(fleet, target)
+    with progress(output) as listener:
 
         def on_event(event: dict[str, Any]) -> None:
             listener({**event, "host": host.name})
 
-        planned = plan_clone(agent, locate(place, agent), chosen, on_event)
-        made = None if plan or planned.is_there else apply_clone(agent, planned, host.name, on_event)
+        clone_to = _here if host.name == place.host.name else _from_another
+        planned, made = clone_to(place, host, chosen, plan, on_event)
     if made is None:
         _print_plan(output, host.name, planned)
         raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
@@ -78,13 +81,32 @@ def _target(source: str, text: str) -> tuple[str, str]:
     return (host if colon else source), name
 
 
-def _require_one_host(source: str, target: str) -> None:
-    from fleetctl.errors import FleetError
+def _here(place: Place, host: Host, name: str, plan: bool, on_event: OnEvent) -> Cloned:
+    from fleetctl.environment.derived import apply_clone, plan_clone
+    from fleetctl.environment.place import locate
+    from fleetctl.transport.agent import open_agent
 
-    if source != target:
-        raise FleetError(
-            f"{target} is another host than {source}", fix=f"clone on {source}: leave the host out"
-        )
+    with open_agent(host) as agent:
+        planned = plan_clone(agent, locate(place, agent), name, on_event)
+        made = None if plan or planned.is_there else apply_clone(agent, planned, host.name, on_event)
+    return planned, made
+
+
+def _from_another(place: Place, host: Host, name: str, plan: bool, on_event: OnEvent) -> Cloned:
+    from fleetctl.environment.bom import capture
+    from fleetctl.environment.bring import bring_environment
+    from fleetctl.environment.derived import plan_transfer
+    from fleetctl.environment.place import locate
+    from fleetctl.transport.agent import open_agent
+
+    assert place.host is not None
+    with open_agent(place.host) as other:
+        bom = capture(other, locate(place, other), on_event)
+    with open_agent(host) as agent:
+        planned = plan_transfer(agent, bom, name)
+        if plan or planned.is_there:
+            return planned, None
+        return planned, bring_environment(agent, place.host, host, bom, name, on_event)
 
 
 def _print_plan(output: Output, host: str, planned: ClonePlan) -> None:

@@ -1,4 +1,4 @@
-"""Environments made from others on one host: the controller's side of ``environment.derive``."""
+"""Environments made from others: the controller's side of ``environment.derive``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.environment.bom import Bom
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
@@ -16,9 +17,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @dataclass(frozen=True)
 class ClonePlan:
-    """What a clone on one host would do; nothing where ``is_there``. Sizes in bytes.
+    """What a clone would do; nothing where ``is_there``. Sizes in bytes.
 
-    ``method`` is ``hardlink`` or ``reflink`` (its files cost no space) or ``copy``.
+    ``method`` is ``hardlink`` or ``reflink`` (its files cost no space), ``copy``, or ``sent`` from another host.
     """
 
     base: str
@@ -72,6 +73,34 @@ def plan_clone(agent: Agent, base: str, name: str, on_event: OnEvent) -> ClonePl
         found["free_bytes"],
         found["abi"],
     )
+    _require_room(plan)
+    return plan
+
+
+def plan_transfer(agent: Agent, bom: Bom, name: str) -> ClonePlan:
+    """What a clone of another host's environment, which ``bom`` describes, would do on the agent's host.
+
+    :class:`FleetError` (exit 5) where its interpreter does not run or the disk is too full.
+    """
+    if not bom["python"]["runs"]:
+        raise FleetError(
+            f"it cannot be cloned, its interpreter does not run: {bom['python']['why']}",
+            where=f"{bom['hostname']}:{bom['path']}",
+            fix="name an environment that works",
+            exit=Exit.PREFLIGHT,
+        )
+    status = agent.call("environment.status", name=name, digest=bom["digest"], wheels=[])
+    is_there = status["environment"] is not None
+    needed = 0 if is_there else bom["bytes"]
+    free = status["free_bytes"]
+    sizes = (bom["files"], bom["bytes"], needed, free)
+    path, digest, abi = status["path"], bom["digest"], bom["abi"].get("tag")
+    plan = ClonePlan(bom["path"], name, digest, path, is_there, "sent", *sizes, abi)
+    _require_room(plan)
+    return plan
+
+
+def _require_room(plan: ClonePlan) -> None:
     if plan.needed > plan.free and not plan.is_there:
         raise FleetError(
             f"the disk is too full for a copy: {plan.needed:,} bytes needed, {plan.free:,} free",
@@ -79,7 +108,6 @@ def plan_clone(agent: Agent, base: str, name: str, on_event: OnEvent) -> ClonePl
             fix="free some space there: fleetctl env prune",
             exit=Exit.PREFLIGHT,
         )
-    return plan
 
 
 def apply_clone(agent: Agent, plan: ClonePlan, host: str, on_event: OnEvent) -> dict[str, Any]:
