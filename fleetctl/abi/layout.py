@@ -20,6 +20,7 @@ MAX_TAGS = 4096
 MAX_VERSIONS = 8192
 MAX_NAME = 65536
 MAX_TEXT = 4 << 20
+MAX_NAMES = 256 << 20
 MAX_SECTION_NAMES = 16 << 20
 
 _WEAK = 0x2
@@ -179,8 +180,8 @@ class Layout:
         if address is None or not size:
             return 0, 0
         offset = self.offset(address, "the table of names")
-        if offset + size > self.source.size:
-            raise self.source.error("the table of names is outside the file (truncated?)")
+        if offset + size > self.source.size or size > MAX_NAMES:
+            raise self.source.error("the table of names is outside the file (truncated?) or too large")
         return offset, size
 
     def _string(self, at: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import time
 import tracemalloc
 import zipfile
@@ -164,6 +165,23 @@ def test_changed_gpu_code(name: str, edits: list[tuple[float, bytes]], keep: flo
             return sum(1 for _ in entries(source, 0, len(data)))
 
     assert (bounded(read) or 0) <= len(data) // HEADER.size
+
+
+@pytest.mark.parametrize(("megabytes", "claim"), [(256, None), (1024, (1 << 30) - 0x10000)])
+def test_a_huge_sparse_library(seeds: list[bytes], tmp_path: Path, megabytes: int, claim: int | None) -> None:
+    """Without sections all of it is searched for GPU code; a table of names as large as it claims is not read."""
+    data = bytearray(seeds[1])
+    segments = [struct.unpack_from("<II6Q", data, at) for at in range(64, 64 + 56 * data[0x38], 56)]
+    begin = next(offset for kind, _, offset, *_ in segments if kind == 2)
+    size = next(at + 8 for at in range(begin, len(data), 16) if data[at : at + 8] == struct.pack("<Q", 10))
+    if claim is not None:
+        data[size : size + 8] = struct.pack("<Q", claim)
+    huge = tmp_path / "huge.so"
+    huge.write_bytes(data)
+    with huge.open("r+b") as file:
+        file.truncate(megabytes << 20)
+    found = bounded(lambda: read_library(huge))
+    assert (found is None) == (claim is not None)
 
 
 def test_many_small_entries_end() -> None:
