@@ -6,11 +6,13 @@ python -m benchmarks.abi_wheel WHEEL [RUNS]; the two take turns, each run in a p
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -40,18 +42,12 @@ def once(what: str, wheel: str) -> None:
     """One measurement, printed: wall seconds, CPU seconds and the process's peak RSS in MB."""
     begin = time.perf_counter()
     count = {"read": read, "inflate": inflate}[what](wheel)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = time.perf_counter() - begin
-    print(
-        json.dumps(
-            {
-                "count": count,
-                "s": seconds,
-                "cpu_s": usage.ru_utime + usage.ru_stime,
-                "mb": usage.ru_maxrss / 1024,
-            }
-        )
-    )
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    peak = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert peak is not None
+    cpu = usage.ru_utime + usage.ru_stime
+    print(json.dumps({"count": count, "s": seconds, "cpu_s": cpu, "mb": int(peak[1]) / 1024}))
 
 
 def child(what: str, wheel: str) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from fleetctl.abi.source import Source
 SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAGIC = struct.pack("<I", 0xBA55ED50)
 CONTAINER = struct.Struct("<IHHQ")
-HEADER = struct.Struct("<HHIQ12xI8xQ")
+HEADER = struct.Struct("<HHIQ12xI8xQ16x")
 MAX_HEADER = 65536
-MAX_ENTRIES = 1 << 20
+MAX_ENTRIES = 1 << 18
 
 _KINDS = {1: "ptx", 2: "sass"}
 _SUFFIXES = ((1 << 20, "a"), (1 << 21, "f"))
@@ -28,7 +28,10 @@ _COMPRESSED = (1 << 13) | (1 << 15)  # LZ4, zstd
 
 @dataclass(frozen=True, order=True)
 class GpuCode:
-    """``kind`` is ``sass`` (machine code) or ``ptx``; ``arch`` like ``90a`` or ``120``."""
+    """``kind`` is ``sass`` (machine code) or ``ptx``; ``arch`` like ``90a``, ``120`` or ``103f``.
+
+    Machine code with ``f`` runs on its family (cuobjdump lists it as ``sm_103``).
+    """
 
     kind: str
     arch: str
@@ -52,7 +55,16 @@ def gpu_codes(source: Source, sections: Sequence[Section]) -> Tuple[GpuCode, ...
     places = [(s.offset, s.offset + s.size) for s in sections if s.name in SECTIONS]
     if not sections:
         places = [(0, source.size)]
-    found = {entry.code for begin, end in places for entry in entries(source, begin, end) if entry.code}
+    found = set()
+    done = count = 0
+    for begin, end in sorted(places):
+        for entry in entries(source, max(begin, done), end):
+            count += 1
+            if count > MAX_ENTRIES:
+                raise source.error("too many pieces of GPU code")
+            if entry.code:
+                found.add(entry.code)
+        done = max(done, end)
     return tuple(sorted(found, key=lambda code: (code.kind, int(code.arch.rstrip("af")), code)))
 
 
@@ -60,7 +72,6 @@ def entries(source: Source, begin: int, end: int) -> Iterator[Entry]:
     """The entries of all containers between two offsets, in order; :class:`AbiError` where one is cut."""
     if end > source.size:
         raise source.error("the section of GPU code is outside the file (truncated?)")
-    left = MAX_ENTRIES
     at = _next(source, begin, end)
     while at >= 0:
         stop = container_end(source.read(at, CONTAINER.size, "a fat binary"), at)
@@ -71,10 +82,9 @@ def entries(source: Source, begin: int, end: int) -> Iterator[Entry]:
             raise source.error("a fat binary is longer than its section (truncated?)")
         at += CONTAINER.size
         while at < stop:
-            left -= 1
             entry = parse(source.read(at, min(HEADER.size, stop - at), "a fat binary"), at)
-            if entry is None or entry.offset + entry.size > stop or left < 0:
-                raise source.error("a fat binary's entry is longer than its container, or too many are there")
+            if entry is None or entry.offset + entry.size > stop:
+                raise source.error("a fat binary's entry is longer than its container")
             yield entry
             at += entry.size
         at = _next(source, stop, end)

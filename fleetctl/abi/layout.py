@@ -224,7 +224,9 @@ class Layout:
         step = int(self.header[stride])
         if count and step < record.sizeof():
             raise self.source.error(f"{stride} is {step}, too small")
-        data = self.source.read(self.header[where], step * count, "a table of headers") if count else b""
+        if not count:
+            return []
+        data = self.source.read(self.header[where], step * count, "a table of headers")
         return [record.parse(data[at : at + record.sizeof()]) for at in range(0, step * count, step)]
 
     def _parse(self, record: Any, offset: int, what: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -17,7 +18,7 @@ from fleetctl.abi.stream import LeftOutError, sparse
 
 MAX_MEMBER = 16 << 30
 
-_NAME = re.compile(r".*\.so(\.[\w.]+)?")
+_NAME = re.compile(r".*\.so(\.\d[\w.]*)?")
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
@@ -27,7 +28,7 @@ def wheel_libraries(file: File, *, symbols: bool = True, gpu: bool = True) -> It
     Members that are called ``.so`` and are not ELF (a linker's script) are left out. Raises :class:`AbiError` for
     a damaged archive or library.
     """
-    name = str(file if not hasattr(file, "name") else file.name)
+    name = os.fspath(file) if isinstance(file, (str, os.PathLike)) else str(getattr(file, "name", ""))
     with _damage(name), zipfile.ZipFile(_binary(file)) as archive:
         for member in archive.infolist():
             if not _NAME.fullmatch(member.filename) or member.file_size < 4:

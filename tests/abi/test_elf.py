@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import struct
@@ -113,7 +114,9 @@ def test_the_python_that_runs_this() -> None:
 
 
 def test_symbols_agree_with_binutils() -> None:
-    torch = Path(__import__("importlib.util").util.find_spec("torch").submodule_search_locations[0])
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None and spec.submodule_search_locations
+    torch = Path(spec.submodule_search_locations[0])
     for name in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so"):
         path = torch / "lib" / name
         listing = subprocess.run(
@@ -144,7 +147,8 @@ def test_an_open_file_does_as_well(library: Path) -> None:
 def test_32_bits(workshop: Workshop) -> None:
     read = read_library(small_elf("<", 1, 3))
     assert (read.machine, read.soname, read.needed) == ("i686", "me.so.1", ("libx.so.2",))
-    assert (read.undefined, read.exported) == ({"want"}, {"give"})
+    assert read.undefined == {"want"}
+    assert read.exported == {"give"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +166,8 @@ def test_32_bits(workshop: Workshop) -> None:
 def test_other_machines_and_the_other_byte_order(order: str, width: int, machine: int, name: str) -> None:
     read = read_library(small_elf(order, width, machine))
     assert (read.machine, read.soname, read.needed) == (name, "me.so.1", ("libx.so.2",))
-    assert (read.undefined, read.exported) == ({"want"}, {"give"})
+    assert read.undefined == {"want"}
+    assert read.exported == {"give"}
 
 
 def small_elf(order: str, width: int, machine: int) -> io.BytesIO:
@@ -172,11 +177,12 @@ def small_elf(order: str, width: int, machine: int) -> io.BytesIO:
     word = "Q" if wide else "I"
     header, segment = (64, 56) if wide else (52, 32)
     symbols_at = header + 2 * segment
-    symbol = (
-        (lambda n, s: struct.pack(order + "IBBHQQ", n, 0x12, 0, s, 0, 0))
-        if wide
-        else (lambda n, s: struct.pack(order + "IIIBBH", n, 0, 0, 0x12, 0, s))
-    )
+
+    def symbol(name: int, section: int) -> bytes:
+        if wide:
+            return struct.pack(order + "IBBHQQ", name, 0x12, 0, section, 0, 0)
+        return struct.pack(order + "IIIBBH", name, 0, 0, 0x12, 0, section)
+
     symbols = symbol(0, 0) + symbol(names.index(b"want"), 0) + symbol(names.index(b"give"), 7)
     names_at = symbols_at + len(symbols)
     dynamic_at = names_at + len(names)
