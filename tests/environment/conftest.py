@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,17 @@ def builder_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([*argv, BUILDER], check=True)
     return next(folder.glob("uv-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def uv(builder_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """uv's binary, out of its wheel."""
+    path = tmp_path_factory.mktemp("uv-binary") / "uv"
+    with zipfile.ZipFile(builder_wheel) as archive:
+        packed = next(name for name in archive.namelist() if name.endswith(".data/scripts/uv"))
+        path.write_bytes(archive.read(packed))
+    path.chmod(0o755)
+    return path
 
 
 @pytest.fixture

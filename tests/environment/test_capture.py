@@ -105,9 +105,9 @@ def test_the_digest_is_of_the_content_and_of_nothing_else(venv: Path, tmp_path: 
     assert distribution(folder, "alpha")["record"] == distribution(bom_of(moved), "alpha")["record"]
 
 
-def test_pip_and_uv_install_the_same_content(tmp_path: Path, alpha: Path) -> None:
+def test_pip_and_uv_install_the_same_content(tmp_path: Path, alpha: Path, uv: Path) -> None:
     by_pip = bom_of(make_venv(tmp_path / "one", alpha))
-    by_uv = bom_of(make_venv(tmp_path / "another", alpha, by="uv", relocatable=True))
+    by_uv = bom_of(make_venv(tmp_path / "another", alpha, uv=uv))
     assert distribution(by_uv, "alpha")["installer"] == "uv"
     assert by_uv["digest"] == by_pip["digest"]
     assert by_uv["unowned"]["count"] == by_pip["unowned"]["count"] == 0

@@ -17,10 +17,10 @@ from tests.standins.stack import reference, training
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory, uv: Path) -> Path:
     folder = tmp_path_factory.mktemp("verify")
     wheels = make_wheel(folder, "alpha", blob=500), make_wheel(folder, "beta")
-    return make_venv(folder / "venv", *wheels, by="uv", relocatable=True)
+    return make_venv(folder / "venv", *wheels, uv=uv)
 
 
 @pytest.fixture
@@ -145,12 +145,12 @@ def test_warnings_alone_are_no_failure(venv: Path) -> None:
     assert distribution(bom_of(venv), "alpha")["record"]["state"] == "malformed"
 
 
-def test_the_two_environments_of_the_brief(tmp_path: Path) -> None:
+def test_the_two_environments_of_the_brief(tmp_path: Path, uv: Path) -> None:
     """The reference holds one CUDA; in the training one a kernel of another CUDA was copied in."""
     made = {}
     for name, distributions in (("reference", reference()), ("training", training())):
         wheels = [one.write(tmp_path / f"{name}-wheels") for one in distributions]
-        made[name] = make_venv(tmp_path / name, *wheels, by="uv")
+        made[name] = make_venv(tmp_path / name, *wheels, uv=uv)
     assert findings(made["reference"]) == {}
     sound, mixed = bom_of(made["reference"]), bom_of(made["training"])
     assert (sorted(sound["abi"]["cuda"]), sorted(mixed["abi"]["cuda"])) == (["13"], ["12", "13"])

@@ -14,38 +14,28 @@ from fleetctl.transport.payload import payload
 Bom = dict[str, Any]
 
 
-def make_venv(path: Path, *wheels: Path, by: str = "pip", relocatable: bool = False) -> Path:
-    """A venv with wheels in it."""
-    if relocatable:
-        subprocess.run(
-            ["uv", "venv", "-q", "--relocatable", "--python", sys.executable, str(path)], check=True
-        )
-    else:
+def make_venv(path: Path, *wheels: Path, uv: Path | None = None) -> Path:
+    """A venv with wheels in it: by ``venv`` and pip, or a relocatable one by ``uv``. No index is asked."""
+    if uv is None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(path)], check=True)
-    if wheels:
-        install(path, *wheels, by=by)
-    return path
-
-
-def install(venv: Path, *wheels: Path, by: str = "pip") -> None:
-    """Install wheels without an index."""
-    files = [str(wheel) for wheel in wheels]
-    if by == "uv":
-        argv = [
-            "uv",
+        install = [sys.executable, "-m", "pip", "--python", f"{path}/bin/python", "install", "-q"]
+        install += ["--disable-pip-version-check", "--no-index", "--no-deps"]
+    else:
+        make = [str(uv), "venv", "-q", "--relocatable", "--python", sys.executable, str(path)]
+        subprocess.run(make, check=True)
+        install = [
+            str(uv),
             "pip",
             "install",
             "-q",
             "--offline",
             "--no-deps",
             "--python",
-            f"{venv}/bin/python",
-            *files,
+            f"{path}/bin/python",
         ]
-    else:
-        argv = [sys.executable, "-m", "pip", "--python", f"{venv}/bin/python", "install", "-q"]
-        argv += ["--disable-pip-version-check", "--no-index", "--no-deps", *files]
-    subprocess.run(argv, check=True)
+    if wheels:
+        subprocess.run([*install, *map(str, wheels)], check=True)
+    return path
 
 
 def site(venv: Path) -> Path:
