@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -10,16 +11,21 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from fleetctl.agent import linktree
+from fleetctl.agent import elfpath, linktree, mentions
 from fleetctl.agent.derive import derive
 from fleetctl.agent.environments import MARKER, list_environments
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
+from fleetctl.agent.mentions import Paths
 from fleetctl.agent.prune import prune
 from tests.environment.handmade import install, make_venv, naming, packages, snapshot, wrong_records
 
@@ -454,3 +460,69 @@ def test_the_oldest_python_can_read_it_all() -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([python, "-S", "-c", code, *names], check=True, env=environment)
+
+
+@given(st.integers(0, 1 << 30), st.binary(max_size=64), st.integers(0, 1 << 30))
+@settings(max_examples=300, deadline=None)
+def test_a_hostile_library_is_refused_or_left_alone(cut: int, noise: bytes, place: int) -> None:
+    content = bytearray(library())
+    at = place % len(content)
+    content[at : at + len(noise)] = noise
+    paths = Paths(["/opt/old"])
+    with contextlib.suppress(elfpath.NoRoom):
+        changed = elfpath.relocated(
+            bytes(content[: cut % (2 * len(content))]), paths, ["/opt/old"], "lib/x.so"
+        )
+        assert changed is None or len(changed) <= len(content)
+
+
+def test_a_search_path_that_has_no_room_or_is_shared(tmp_path: Path) -> None:
+    paths = Paths(["/opt/old"])
+    changed = elfpath.relocated(library(), paths, ["/opt/old"], "lib/x.so")
+    assert (
+        changed is not None
+        and b"\0$ORIGIN/some/libs\0\0" in changed
+        and len(changed) == len(library())
+    )
+    with pytest.raises(elfpath.NoRoom, match="longer"):
+        elfpath.relocated(library(), paths, ["/opt/old"], "lib/deep/down/there/x.so")
+
+
+@cache
+def library() -> bytes:
+    """A library whose RUNPATH is ``/opt/old/lib/some/libs``."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.so"
+        argv = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-Wl,-rpath,/opt/old/lib/some/libs",
+            "-x",
+            "c",
+            "-",
+            "-o",
+            str(path),
+        ]
+        subprocess.run(argv, input=b"int one(void) { return 1; }", check=True)
+        return path.read_bytes()
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40))
+def test_a_path_is_found_wherever_it_stands_alone(before: bytes, after: bytes) -> None:
+    paths = Paths(["/opt/old"])
+    content = before + b" /opt/old/x " + after
+    assert paths.named_in(content)
+    assert not paths.named_in(paths.replaced(content, "/srv/new"))
+    assert paths.named_in(b"/opt/older") is False and paths.named_in(b"/srv/opt/old") is False
+
+
+def test_a_path_across_two_pieces_of_a_big_file(tmp_path: Path) -> None:
+    paths = Paths(["/opt/old"])
+    file = tmp_path / "big"
+    for size in (mentions.FIRST, mentions.FIRST + mentions.CHUNK):
+        for shift in range(-12, 3):
+            file.write_bytes(b"\n" * (size + shift) + b"/opt/old" + b"\n" * 9)
+            assert paths.named_by(str(file)), (size, shift)
+            file.write_bytes(b"\n" * (size + shift) + b"/opt/old_er" + b"\n" * 9)
+            assert not paths.named_by(str(file)), (size, shift)
