@@ -34,6 +34,23 @@ def test_deploy_swap_rollback_and_nothing_to_do(site: Site) -> None:
     assert kinds == ["rollback", "rollback", "swap", "deploy"]
 
 
+def test_a_service_started_again_keeps_the_way_back(site: Site) -> None:
+    site.service("other")
+    site.run("deploy", "--service", "good")
+    site.run("swap", "good", "other")
+    site.lab.run("ct200", f"systemctl stop {site.slot}-other.service")
+    site.run("deploy", "--service", "other")
+    planned = site.run("rollback", "--plan", expect=10)
+    assert f"stop {site.slot}-other.service" in planned
+    assert "start" in planned
+    state = site.lab.state("ct200") / "slots" / f"{site.slot}.json"
+    content = json.loads(state.read_text())
+    state.write_text(json.dumps({**content, "previous": {**content, "previous": None}}))
+    assert "nothing to do" in site.run("rollback", "--plan")
+    assert "nothing to do" in site.run("rollback")
+    assert site.active("other") == "active"
+
+
 def test_swap_of_what_is_not_there(site: Site) -> None:
     site.service("other")
     site.service("third")

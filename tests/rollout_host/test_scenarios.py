@@ -452,6 +452,20 @@ def the_same_unit_with_a_text_that_fails(site: Site) -> None:
 
 
 @scenario
+def the_same_service_again_keeps_what_was_before_it(site: Site) -> None:
+    first = site.deploy("one")
+    second = site.target("two")
+    site.roll(site.plan(second, first))
+    site.host.run(f"systemctl disable -q --now {second['unit']}")
+    _, result = site.roll(site.plan(second, second))
+    assert result["outcome"] == "done", result
+    state = site.state()
+    assert state is not None
+    assert (state["service"], state["previous"]["service"]) == ("two", "one")
+    assert state["previous"]["unit_text"] == first["unit_text"]
+
+
+@scenario
 def gpu_memory_is_not_freed(site: Site) -> None:
     site.gpus = [3]
     old = site.deploy("good")
