@@ -77,6 +77,8 @@ class Rollout:
         if isinstance(work, dict):
             return work
         self._work = work
+        if not work.plan.get("restart", True):
+            return self._enable(work)
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
@@ -89,12 +91,25 @@ class Rollout:
         steps.commit(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
 
+    def _enable(self, work: Work) -> Json:
+        """The commit alone, where the service that runs is the one wanted and proves itself."""
+        unit = work.new["unit"]
+        lacking = [rung for rung in probes.RUNGS if rung not in work.before["rungs"]]
+        if lacking:
+            fix = f"`journalctl -u {unit}` there says why; once it serves, deploy again"
+            raise Failed(f"{unit} runs and does not pass: {', '.join(lacking)}", fix=fix)
+        self._interrupt.disarm()
+        steps.commit(work)
+        said = f"{unit} is enabled at boot; it was not restarted"
+        return self._record.result(outcome("done", DONE, said, left=unit))
+
     def _preflight(self) -> Union[Work, Json]:
         """Look before anything is touched, and keep what is there; a result where it must not go on."""
         self._record.begin("preflight", "unit, environment, models, port, GPUs, disk")
         old = self._plan.get("old")
         port, limit = int(self._plan["port"]), float(self._plan["deadlines"]["generate"])
-        asked = Asked(lambda: probes.passing(old, port, limit) if old else [], self._interrupt)
+        serving = old if self._plan.get("restart", True) else self._plan["new"]
+        asked = Asked(lambda: probes.passing(serving, port, limit) if serving else [], self._interrupt)
         found = Preflight(self._plan)
         if found.errors:
             first = found.errors[0]

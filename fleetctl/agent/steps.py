@@ -219,7 +219,7 @@ def state(work: Work) -> Json:
         "gpus": work.plan["gpus"],
         "rollout": work.plan["id"],
         "operator": work.plan.get("operator"),
-        "since": time.time(),
+        "since": time.time() if work.plan.get("restart", True) else before.get("since", time.time()),
         "previous": previous,
     }
 

@@ -30,7 +30,7 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
         if not _old_runs(work):
             _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
-    if "install" in begun:
+    if begun & {"install", "commit"}:
         _try(undone, work, lambda: _units(work, committing="commit" in begun))
     if "stop" not in begun or work.old is None or not work.old_was_active:
         undone.left = _left_without(work, begun)

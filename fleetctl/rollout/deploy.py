@@ -75,7 +75,7 @@ def deploy_service(
                 raise unhealthy(host, slot, new, found.warnings)
             return outcome
         kind: Kind = "swap" if leaving else "deploy"
-        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines)
+        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = _findings(agent, plan, needs.pending)

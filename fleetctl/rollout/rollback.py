@@ -39,7 +39,7 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
             return Outcome(host.host, slot, new.service, new.mode, "unchanged")
         service = host.services.get(new.service)
         deadlines = service.deadlines if service else Deadlines()
-        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines)
+        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines, restart=found.restart)
         outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
         if plan_only:
             outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]

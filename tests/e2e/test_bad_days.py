@@ -51,6 +51,20 @@ def test_a_service_started_again_keeps_the_way_back(site: Site) -> None:
     assert site.active("other") == "active"
 
 
+def test_a_service_that_is_only_not_enabled_is_not_restarted(site: Site) -> None:
+    unit, state = f"{site.slot}-good.service", site.lab.state("ct200") / "slots" / f"{site.slot}.json"
+    site.run("deploy", "--service", "good")
+    since = json.loads(state.read_text())["since"]
+    pid = site.lab.run("ct200", f"systemctl disable -q {unit}; systemctl show -P MainPID {unit}").stdout
+    assert "without a restart" in site.run("deploy", "--service", "good", "--plan", expect=10)
+    assert f"not restarted; done: enable {unit} at boot" in site.run("deploy", "--service", "good")
+    asked = f"systemctl show -P MainPID {unit}; systemctl is-enabled {unit}"
+    assert site.lab.run("ct200", asked).stdout == f"{pid}enabled\n"
+    assert json.loads(state.read_text())["since"] == since
+    entry = json.loads(site.run("history", "--json"))["rollouts"][0]
+    assert "not restarted" in entry["result"]["reason"]
+
+
 def test_swap_of_what_is_not_there(site: Site) -> None:
     site.service("other")
     site.service("third")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +48,32 @@ def test_nothing_is_to_be_done() -> None:
 )
 def test_all_that_a_rollout_does_is_said(parts: dict[str, Any], changes: list[str]) -> None:
     assert [change.split()[0] for change in planned(**parts).changes] == changes
+
+
+DEPLOYED = {**STATE, "unit_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
+DISABLED = {**THERE, "UnitFileState": "disabled"}
+
+
+def test_a_healthy_service_is_enabled_without_a_restart() -> None:
+    found = planned(state=DEPLOYED, unit=DISABLED, owner=OWNER, status=200)
+    assert found == Difference([f"enable {UNIT} at boot, without a restart"], restart=False)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"state": STATE},
+        {"state": {**DEPLOYED, "service": "other"}},
+        {"status": 503},
+        {"unit": {**DISABLED, "NeedDaemonReload": "yes"}},
+        {"unit": {**DISABLED, "text": "[Unit]\n"}},
+    ],
+    ids=["started-by-another-text", "another-service", "not-ready", "not-read", "changed"],
+)
+def test_what_may_run_by_another_text_is_restarted(parts: dict[str, Any]) -> None:
+    found = planned(**{"state": DEPLOYED, "unit": DISABLED, "owner": OWNER, "status": 200, **parts})
+    assert found.restart
+    assert any(change.startswith("start") for change in found.changes)
 
 
 def test_a_unit_whose_text_is_kept_has_no_diff() -> None:

@@ -466,6 +466,21 @@ def the_same_service_again_keeps_what_was_before_it(site: Site) -> None:
 
 
 @scenario
+def enabled_only_where_it_proves_itself(site: Site) -> None:
+    new = site.deploy("one")
+    site.host.run(f"systemctl disable -q {new['unit']}")
+    strange = {**new, "model_id": "another"}
+    _, result = site.roll({**site.plan(strange, new), "restart": False})
+    assert (result["outcome"], result["exit"]) == ("refused", 5), result
+    assert "models" in result["reason"]
+    assert site.show(new["unit"])["UnitFileState"] == "disabled"
+    events, result = site.roll({**site.plan(new, new), "restart": False})
+    assert result["outcome"] == "done", result
+    assert steps(events) == ["lock", "preflight", "record", "commit"]
+    assert site.show(new["unit"])["UnitFileState"] == "enabled"
+
+
+@scenario
 def gpu_memory_is_not_freed(site: Site) -> None:
     site.gpus = [3]
     old = site.deploy("good")
