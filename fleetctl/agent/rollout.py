@@ -14,6 +14,7 @@ from fleetctl.agent.preflight import Preflight
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signature
 from fleetctl.agent.steps import Work
+from fleetctl.agent.undo import disk_fix
 from fleetctl.agent.watch import Aborted, Asked, Interrupt
 
 Json = Dict[str, Any]
@@ -63,7 +64,7 @@ class Rollout:
         except AgentError as error:
             return self._back(error.what, error.fix, error.evidence)
         except OSError as error:
-            return self._back(str(error), "see to the disk and the permissions, then deploy again")
+            return self._back(str(error), disk_fix(error))
         except Exception as bug:
             fix = "a bug in fleetctl: report it with the lines below"
             return self._back(f"{type(bug).__name__}: {bug}", fix, traceback.format_exc().splitlines())

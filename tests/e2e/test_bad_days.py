@@ -189,6 +189,34 @@ def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
     assert site.lab.run("ct200", f"cat {path}").stdout == text
 
 
+@pytest.mark.parametrize("filled", ["before", "meanwhile"])
+def test_a_full_disk_under_the_slots(site: Site, filled: str) -> None:
+    place = "/var/lib/fleetctl/slots"
+    site.run("deploy", "--service", "good")
+    site.service("other", load=3)
+    kept = f"cp {place}/{site.slot}.json /run/kept; mount -t tmpfs -o size=8m tmpfs {place}"
+    site.lab.run("ct200", f"{kept}; mv /run/kept {place}/{site.slot}.json")
+    fill = f"cat /dev/zero > {place}/filler || true"
+    try:
+        if filled == "before":
+            site.lab.run("ct200", fill)
+            said = site.run("swap", "good", "other", expect=5)
+        else:
+            process = site.start("swap", "good", "other")
+            site.until(process, "port: process")
+            site.lab.run("ct200", fill)
+            out, said = process.communicate(timeout=60)
+            assert process.returncode == 6, out + said
+            assert f"No space left on device: '{place}/{site.slot}.json'" in said
+            assert "good.service serves again" in said
+    finally:
+        site.lab.run("ct200", f"umount -l {place}")
+    assert f"df -h {place}" in said
+    assert site.active("good") == "active"
+    assert site.generates()
+    assert site.lab.run("ct200", f"systemctl is-enabled {site.slot}-good.service").stdout == "enabled\n"
+
+
 def test_a_template_with_an_undefined_variable(site: Site) -> None:
     template = site.folder / "templates/systemd/wrong.service.j2"
     template.write_text("[Service]\nExecStart={{ comand }}\n")
