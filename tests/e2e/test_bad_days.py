@@ -150,8 +150,12 @@ def test_a_slot_in_work_is_locked(site: Site) -> None:
     site.service("slow", load=60)
     process = site.start("deploy", "--service", "slow")
     site.until(process, "health")
-    said = site.run("deploy", "--service", "good", expect=4)
-    assert "locked" in said or "another rollout" in said
+    for words in (["deploy", "--service", "good"], ["deploy", "--service", "good", "--plan"]):
+        said = site.run(*words, expect=4)
+        assert "locked by rollout" in said
+        assert "(deploy of slow)" in said
+    (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+    assert [note for note in slot["notes"] if "(deploy of slow)" in note] == slot["notes"]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130

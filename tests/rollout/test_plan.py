@@ -12,7 +12,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.plan import Difference, difference
 from fleetctl.services.target import recorded_target
-from tests.rollout.test_status import HOST, OWNER, RUNNING, STATE, UNIT, facts
+from tests.rollout.test_status import HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
 TEXT = "[Service]\nExecStart=/venv/bin/python\n"
 NEW = replace(recorded_target(HOST, "native", {"unit": UNIT}, adopted=False), unit_text=TEXT)
@@ -86,6 +86,14 @@ def test_a_crash_loop_is_said() -> None:
     (warning,) = planned(state=STATE, unit=looping).warnings
     assert "does not answer" in warning
     assert "restarted it 4 times" in warning
+
+
+def test_a_slot_at_work_is_locked() -> None:
+    with pytest.raises(
+        FleetError, match=r"locked by rollout 20261129-x \(swap of dflash\) of me since"
+    ) as said:
+        planned(state=STATE, unit=THERE, owner=OWNER, locked_by=LOCK)
+    assert said.value.exit == Exit.LOCKED
 
 
 def test_a_state_that_cannot_be_read_is_not_an_empty_slot() -> None:
