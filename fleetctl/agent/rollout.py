@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
@@ -71,9 +72,7 @@ class Rollout:
 
     def _forward(self) -> Json:
         for folder in record.unfinished(self._plan["slot"], but=self._record.folder.name):
-            self._record.info(f"rollout {folder.name} was left unfinished: settled first")
-            came = recover.settle(Record(folder), "found unfinished by the next rollout")
-            self._settled = f"rollout {folder.name}, left unfinished, was settled first: {came['left']}"
+            self._settle(Record(folder))
         work = self._preflight()
         if isinstance(work, dict):
             return work
@@ -91,6 +90,20 @@ class Rollout:
         self._interrupt.disarm()
         steps.commit(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
+
+    def _settle(self, left: Record) -> None:
+        """Settle a rollout that was left unfinished; what it waits for is this rollout's wait too."""
+        name, bound = left.folder.name, record.undo_bound(left.plan)
+        self._record.begin(
+            "settle", f"rollout {name} was left unfinished: settled first, at most {bound:.0f} s"
+        )
+        end = time.monotonic() + bound
+        left.heard = lambda event: self._record.wait(
+            f"{name}, {event['step']}: {event['text']}", end - time.monotonic()
+        )
+        came = recover.settle(left, "found unfinished by the next rollout")
+        self._record.ok(f"rollout {name}: {came['left']}")
+        self._settled = f"rollout {name}, left unfinished, was settled first: {came['left']}"
 
     def _enable(self, work: Work) -> Json:
         """The commit alone, where the service that runs is the one wanted and proves itself."""

@@ -10,7 +10,8 @@ import pytest
 
 from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.plan import Difference, difference
+from fleetctl.rollout.follow import follow_bound
+from fleetctl.rollout.plan import Difference, Plan, difference
 from fleetctl.services.target import recorded_target
 from tests.rollout.test_status import HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
@@ -86,6 +87,11 @@ def test_a_crash_loop_is_said() -> None:
     (warning,) = planned(state=STATE, unit=looping).warnings
     assert "does not answer" in warning
     assert "restarted it 4 times" in warning
+
+
+def test_following_waits_for_what_is_settled_first() -> None:
+    plan = Plan.for_slot("deploy", HOST, "native", NEW, None, HOST.services["ddtree"].deadlines)
+    assert follow_bound(plan, {"crashed": 700.0}) == follow_bound(plan, {}) + 700.0
 
 
 def test_a_slot_at_work_is_locked() -> None:

@@ -398,8 +398,14 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
     new = site.target("three")
     found = site.host.call("preflight", {"plan": site.plan(new, old)})["findings"]
     assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
-    _events, result = site.roll(site.plan(new, old))
+    following = site.plan(new, old)
+    started = site.host.call("rollout.start", {"plan": following})
+    assert started["settles"] == {plan["id"]: 2 * 5 + 3 + 15 + 3 + 60}
+    events, result = site.follow(following["id"])
     assert result["outcome"] == "done", result
+    waits = [event for event in events if event["step"] == "settle" and event["state"] == "wait"]
+    assert any(f"{plan['id']}, restore-start" in event["text"] for event in waits)
+    assert all(0 < event["left_s"] <= started["settles"][plan["id"]] for event in waits)
     _, settled = site.follow(plan["id"])
     assert settled["outcome"] == "rolled-back"
     assert site.serves("three")
