@@ -20,7 +20,6 @@ TAIL_S = 0.02
 LIVE_EVERY_S = 1.0
 ENDING_S = 15.0
 GONE_S = 3.0
-SLACK_S = 60.0
 DEADLINES = ("drain", "stop", "free", "ready", "generate")
 NEW = ("unit", "unit_text", "service", "probe")
 ENDED = ("inactive", "failed")
@@ -32,7 +31,10 @@ def unit_of(slot: str) -> str:
 
 
 def start(args: Json, emit: Emit) -> Json:
-    """``rollout.start``: write the plan and start its unit; exit 4 where another one holds the slot."""
+    """``rollout.start``: write the plan and start its unit; exit 4 where another one holds the slot.
+
+    ``settles`` in its result: the unfinished rollouts that it settles first, and the most seconds each may take.
+    """
     plan = checked(args["plan"])
     slot = plan["slot"]
     _wait_for_the_last(slot)
@@ -47,6 +49,9 @@ def start(args: Json, emit: Emit) -> Json:
         shutil.rmtree(folder, ignore_errors=True)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
+    settles = {
+        left.name: record.undo_bound(_known(left.name)[1]) for left in record.unfinished(slot, but=plan["id"])
+    }
     done = systemd.run(_command(slot, folder, plan))
     if done.returncode:
         shutil.rmtree(folder, ignore_errors=True)
@@ -55,7 +60,7 @@ def start(args: Json, emit: Emit) -> Json:
         evidence = done.stderr.splitlines()
         what = "systemd-run did not start the rollout; nothing was changed"
         raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
-    return {"id": plan["id"]}
+    return {"id": plan["id"], "settles": settles}
 
 
 def checked(plan: Any) -> Json:
@@ -92,9 +97,7 @@ def _wait_for_the_last(slot: str) -> None:
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
-    own, leaving = record.deadlines(plan, plan["new"]), record.deadlines(plan, plan.get("old"))
-    limits = {name: max(float(own[name]), float(leaving[name])) for name in DEADLINES}
-    undoing = 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + SLACK_S
+    undoing = record.undo_bound(plan)
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",
         "ExecStopPost": " ".join([*agent, "recover", str(folder)]),

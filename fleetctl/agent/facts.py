@@ -173,7 +173,10 @@ def metric_sum(text: str, name: str) -> Optional[float]:
 
 
 def locked_by(slot: str) -> Optional[Dict[str, Any]]:
-    """``{"pid", …}`` and what its file says of the lock's holder; looking (at /proc/locks) takes nothing."""
+    """What the lock's file says of its holder, and its ``pid``; looking (at /proc/locks) takes nothing.
+
+    None also where that rollout has its result already and only ends.
+    """
     path = LOCKS / f"{slot}.lock"
     try:
         status = path.stat()
@@ -181,7 +184,9 @@ def locked_by(slot: str) -> Optional[Dict[str, Any]]:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and device in fields:
-                return {**_holder(_text(path)), "pid": int(fields[4])}
+                held = {**_holder(_text(path)), "pid": int(fields[4])}
+                ended = STATE / "rollouts" / str(held.get("rollout")) / "result.json"
+                return None if ended.exists() else held
     except OSError:
         return None
     return None

@@ -13,7 +13,14 @@ from typing import Any
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """Put ``text`` at ``path`` in one step; a crash or a full disk leaves what was there."""
+    """Put ``text`` at ``path`` in one step; a crash or a full disk leaves what was there. An OSError names it."""
+    try:
+        _write(path, text, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write(path: Path, text: str, mode: int) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:

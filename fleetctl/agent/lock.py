@@ -35,14 +35,22 @@ def acquire(slot: str, plan: Dict[str, Any], patience_s: float) -> int:
                 os.close(handle)
                 raise locked(slot, holder(slot) or {}) from None
             time.sleep(RETRY_S)
-    text = {"rollout": plan["id"], "operator": plan.get("operator"), "since": time.time(), "pid": os.getpid()}
+    text = {
+        "rollout": plan["id"],
+        "kind": plan.get("kind"),
+        "service": plan["new"].get("service"),
+        "unit": plan["new"]["unit"],
+        "operator": plan.get("operator"),
+        "since": time.time(),
+        "pid": os.getpid(),
+    }
     os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps(text).encode(), 0)
     return handle
 
 
 def holder(slot: str) -> Optional[Dict[str, Any]]:
-    """Who holds the slot's lock (rollout, operator, since, pid); None where nobody does."""
+    """Who holds the slot's lock, as :func:`acquire` wrote it; None where nobody does."""
     try:
         handle = os.open(path_of(slot), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

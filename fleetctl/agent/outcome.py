@@ -22,8 +22,12 @@ def conclude(work: Work, begun: Set[str], failed: Json) -> Json:
         return work.record.result({**failed, "left": undone.left})
     unit = work.old["unit"] if work.old else work.new["unit"]
     fix = (
-        f"a person is needed: `systemctl status {unit}` and `journalctl -u {unit}` say why; "
-        f"the units as they were are in {work.record.folder / 'before'}"
+        f"a person is needed: {undone.fix}"
+        if undone.fix
+        else (
+            f"a person is needed: `systemctl status {unit}` and `journalctl -u {unit}` say why; "
+            f"the units as they were are in {work.record.folder / 'before'}"
+        )
     )
     reason = f"{failed['reason']}; and not restored: {undone.problems[0]}"
     evidence = [*failed["evidence"], *undone.evidence]

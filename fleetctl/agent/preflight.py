@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from fleetctl.agent import files, gpus, lock, net, probes, record, systemd
 from fleetctl.agent.before import CONTEXT_MIB, lasts
@@ -214,19 +214,28 @@ class Preflight:
         self._add("port-held", what, f"port {port}", fix, [f"{key}: {value}" for key, value in owner.items()])
 
     def _disk(self) -> None:
-        for folder in (systemd.UNITS, record.HOME):
+        kept = [folder for folder in (record.SLOTS, record.ROLLOUTS) if folder.is_dir()]
+        full: Set[int] = set()
+        for folder in (systemd.UNITS, record.HOME, *kept):
             try:
                 room = os.statvfs(folder)
             except OSError as error:
                 self._add("disk", f"{folder}: {error.strerror}", str(folder))
                 continue
             no_inodes = room.f_files > 0 and room.f_favail < ROOM_FILES
+            if (device := folder.stat().st_dev) in full:
+                continue
             if room.f_bavail * room.f_frsize < ROOM_BYTES or no_inodes:
+                full.add(device)
                 what = f"no room on the disk of {folder}"
                 self._add(
-                    "disk-full", what, str(folder), "free some: `fleetctl env list` shows old environments"
+                    "disk-full",
+                    what,
+                    str(folder),
+                    f"free some there: `df -h {folder}`, `df -i {folder}`, `fleetctl env list`",
                 )
             elif room.f_flag & os.ST_RDONLY:
+                full.add(device)
                 self._add("disk-read-only", f"{folder} is read-only", str(folder), "mount it writable")
 
     def _gpus(self) -> None:

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
 from fleetctl.agent import files
 from fleetctl.agent.errors import AgentError
@@ -19,6 +19,7 @@ ROLLOUTS = HOME / "rollouts"
 SLOTS = HOME / "slots"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
+UNDO_SLACK_S = 60.0
 ABORT = "abort"
 CHANGING = {"stop", "install", "start", "commit"}
 
@@ -57,6 +58,7 @@ class Record:
         self.failed_step: Optional[str] = None
         self._events = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._torn = not (folder / "events.jsonl").read_bytes().endswith(b"\n") and bool(self.past)
+        self.heard: Optional[Callable[[Dict[str, Any]], None]] = None
         self._reserve = folder / "reserve"
         if not self._reserve.exists():
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
@@ -119,6 +121,8 @@ class Record:
             event["left_s"] = round(left_s, 1)
         if data is not None:
             event["data"] = data
+        if self.heard is not None:
+            self.heard(event)
         return event
 
     def _lasting(self, event: Dict[str, Any], must: bool = False) -> None:
@@ -165,6 +169,15 @@ def read_events(folder: Path) -> Iterator[Dict[str, Any]]:
 def deadlines(plan: Dict[str, Any], target: Optional[Dict[str, Any]]) -> Dict[str, float]:
     """A target's deadlines in seconds: what it has of its own, the plan's for the rest."""
     return {**plan["deadlines"], **((target or {}).get("deadlines") or {})}
+
+
+def undo_bound(plan: Dict[str, Any]) -> float:
+    """The most seconds that undoing a plan takes, whoever's deadlines are the longer."""
+    own, leaving = deadlines(plan, plan.get("new")), deadlines(plan, plan.get("old"))
+    limits = {
+        name: max(float(own[name]), float(leaving[name])) for name in ("stop", "free", "ready", "generate")
+    }
+    return 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + UNDO_SLACK_S
 
 
 def begun(events: List[Dict[str, Any]]) -> Set[str]:

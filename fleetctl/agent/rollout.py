@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
@@ -14,6 +15,7 @@ from fleetctl.agent.preflight import Preflight
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signature
 from fleetctl.agent.steps import Work
+from fleetctl.agent.undo import disk_fix
 from fleetctl.agent.watch import Aborted, Asked, Interrupt
 
 Json = Dict[str, Any]
@@ -63,20 +65,20 @@ class Rollout:
         except AgentError as error:
             return self._back(error.what, error.fix, error.evidence)
         except OSError as error:
-            return self._back(str(error), "see to the disk and the permissions, then deploy again")
+            return self._back(str(error), disk_fix(error))
         except Exception as bug:
             fix = "a bug in fleetctl: report it with the lines below"
             return self._back(f"{type(bug).__name__}: {bug}", fix, traceback.format_exc().splitlines())
 
     def _forward(self) -> Json:
         for folder in record.unfinished(self._plan["slot"], but=self._record.folder.name):
-            self._record.info(f"rollout {folder.name} was left unfinished: settled first")
-            came = recover.settle(Record(folder), "found unfinished by the next rollout")
-            self._settled = f"rollout {folder.name}, left unfinished, was settled first: {came['left']}"
+            self._settle(Record(folder))
         work = self._preflight()
         if isinstance(work, dict):
             return work
         self._work = work
+        if not work.plan.get("restart", True):
+            return self._enable(work)
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
@@ -89,12 +91,39 @@ class Rollout:
         steps.commit(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
 
+    def _settle(self, left: Record) -> None:
+        """Settle a rollout that was left unfinished; what it waits for is this rollout's wait too."""
+        name, bound = left.folder.name, record.undo_bound(left.plan)
+        self._record.begin(
+            "settle", f"rollout {name} was left unfinished: settled first, at most {bound:.0f} s"
+        )
+        end = time.monotonic() + bound
+        left.heard = lambda event: self._record.wait(
+            f"{name}, {event['step']}: {event['text']}", end - time.monotonic()
+        )
+        came = recover.settle(left, "found unfinished by the next rollout")
+        self._record.ok(f"rollout {name}: {came['left']}")
+        self._settled = f"rollout {name}, left unfinished, was settled first: {came['left']}"
+
+    def _enable(self, work: Work) -> Json:
+        """The commit alone, where the service that runs is the one wanted and proves itself."""
+        unit = work.new["unit"]
+        lacking = [rung for rung in probes.RUNGS if rung not in work.before["rungs"]]
+        if lacking:
+            fix = f"`journalctl -u {unit}` there says why; once it serves, deploy again"
+            raise Failed(f"{unit} runs and does not pass: {', '.join(lacking)}", fix=fix)
+        self._interrupt.disarm()
+        steps.commit(work)
+        said = f"{unit} is enabled at boot; it was not restarted"
+        return self._record.result(outcome("done", DONE, said, left=unit))
+
     def _preflight(self) -> Union[Work, Json]:
         """Look before anything is touched, and keep what is there; a result where it must not go on."""
         self._record.begin("preflight", "unit, environment, models, port, GPUs, disk")
         old = self._plan.get("old")
         port, limit = int(self._plan["port"]), float(self._plan["deadlines"]["generate"])
-        asked = Asked(lambda: probes.passing(old, port, limit) if old else [], self._interrupt)
+        serving = old if self._plan.get("restart", True) else self._plan["new"]
+        asked = Asked(lambda: probes.passing(serving, port, limit) if serving else [], self._interrupt)
         found = Preflight(self._plan)
         if found.errors:
             first = found.errors[0]

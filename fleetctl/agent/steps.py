@@ -199,10 +199,12 @@ def commit(work: Work) -> None:
 
 
 def state(work: Work) -> Json:
-    """``slots/<slot>.json`` after this rollout."""
+    """``slots/<slot>.json`` after this rollout. The same service with the same unit keeps its ``previous``."""
     before = work.before["slot"] if isinstance(work.before["slot"], dict) else {}
     previous: Optional[Json] = None
-    if work.old is not None:
+    if is_same(work):
+        previous = before.get("previous")
+    elif work.old is not None:
         there = work.before["units"][work.old["unit"]]
         known = before if before.get("unit") == work.old["unit"] else {}
         previous = {**_head(work.old, there["text"]), **{k: v for k, v in known.items() if k != "previous"}}
@@ -217,9 +219,19 @@ def state(work: Work) -> Json:
         "gpus": work.plan["gpus"],
         "rollout": work.plan["id"],
         "operator": work.plan.get("operator"),
-        "since": time.time(),
+        "since": time.time() if work.plan.get("restart", True) else before.get("since", time.time()),
         "previous": previous,
     }
+
+
+def is_same(work: Work) -> bool:
+    """Whether this rollout only starts again what filled the slot: no other service, no other unit text."""
+    if work.old is None or work.old["unit"] != work.new["unit"]:
+        return False
+    before = work.before["slot"] if isinstance(work.before["slot"], dict) else {}
+    named = before.get("service") or work.new.get("service")
+    there = work.before["units"][work.new["unit"]]["text"]
+    return named == work.new.get("service") and work.new["unit_text"] in (None, there)
 
 
 def _head(target: Json, text: Optional[str]) -> Json:

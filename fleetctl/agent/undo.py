@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import Callable, List, Set
 
 from fleetctl.agent import before, files, probes, record, steps, systemd
@@ -19,6 +21,7 @@ class Undone:
     def __init__(self) -> None:
         self.left = ""
         self.problems: List[str] = []
+        self.fix = ""
         self.evidence: List[str] = []
 
 
@@ -30,7 +33,7 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
         if not _old_runs(work):
             _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
-    if "install" in begun:
+    if begun & {"install", "commit"}:
         _try(undone, work, lambda: _units(work, committing="commit" in begun))
     if "stop" not in begun or work.old is None or not work.old_was_active:
         undone.left = _left_without(work, begun)
@@ -57,11 +60,22 @@ def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = 
         reason, evidence = error.what, error.evidence
     except OSError as error:
         reason, evidence = str(error), []
+        undone.fix = undone.fix or disk_fix(error)
     work.record.fail(reason, {"evidence": evidence})
     if not tolerated:
         undone.problems.append(reason)
         undone.evidence += evidence
     return False
+
+
+def disk_fix(error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    place = Path(error.filename).parent if error.filename else record.HOME
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"free space there: `df -h {place}` and `df -i {place}`, `fleetctl env list`; then deploy again"
+        )
+    return f"see to the disk and the permissions of {place}, then deploy again"
 
 
 def _units(work: Work, committing: bool) -> None:
@@ -72,9 +86,9 @@ def _units(work: Work, committing: bool) -> None:
     changed = before.put_back(unit, work.before["units"][unit])
     if committing:
         path = record.slot_path(work.plan["slot"])
-        if work.before["slot"] is not None:
+        if work.before["slot"] is not None and files.read_json(path) != work.before["slot"]:
             files.write_json(path, work.before["slot"], 0o644)
-        elif path.exists():
+        elif work.before["slot"] is None and path.exists():
             path.unlink()
     systemd.daemon_reload()
     systemd.reset_failed(unit)

@@ -77,7 +77,7 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
             if finding.get("fix"):
                 output.line(f"    fix: {finding['fix']}")
         return
-    if outcome.result is None:
+    if outcome.result is None or "start" not in outcome.result["seconds"]:
         output.line(f"{name} goes on as it was, not restarted; done: {', '.join(outcome.changes)}")
         return
     seconds = sum(outcome.result["seconds"].values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from fleetctl.errors import Exit, FleetError
@@ -18,8 +19,9 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
     """The service that a rollout in ``slot`` takes the place of, or None where the slot is empty.
 
     It is the unit that owns the slot's port, adopted where fleetctl did not deploy it; where nobody owns the
-    port, the unit of the slot's last commit. Raises ``FleetError`` (exit 5) where a process outside any
-    service unit holds the port: nothing could bring that one back; and where the host could not say what is there.
+    port, the unit of the slot's last commit. Raises ``FleetError``: exit 4 where a rollout is at work there; exit 5
+    where a process outside any service unit holds the port (nothing could bring that one back), and where the host
+    could not say what is there.
     """
     unread = [
         f"{part}: {facts['errors'][part]}" for part in (f"slots.{slot}", *PARTS) if part in facts["errors"]
@@ -31,6 +33,14 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
             fix=f"see /var/lib/fleetctl/slots/{slot}.json and systemd there; nothing was changed",
             evidence=unread,
             exit=Exit.PREFLIGHT,
+        )
+    if lock := facts["slots"][slot]["locked_by"]:
+        raise FleetError(
+            f"slot {slot} is locked by {rollout_words(lock)}",
+            where=f"{host.host}, slot {slot}",
+            fix=f"wait for it to end: `fleetctl status {host.host}` shows it; or have it undo itself: "
+            f"`systemctl stop fleetctl-rollout-{slot}.service` there",
+            exit=Exit.LOCKED,
         )
     state = facts["slots"][slot]["state"]
     owner = facts["ports"].get(str(host.slots[slot].port))
@@ -48,6 +58,14 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
     if state is not None:
         return recorded_target(host, slot, state, adopted=bool(state.get("adopted")))
     return None
+
+
+def rollout_words(lock: Facts) -> str:
+    """The rollout that holds a slot: its id, what it does, by whom and since when (local time)."""
+    what = f" ({lock['kind']} of {lock.get('service')})" if lock.get("kind") else ""
+    by = f" of {lock['operator']}" if lock.get("operator") else ""
+    since = f" since {datetime.fromtimestamp(lock['since']):%H:%M:%S}" if lock.get("since") else ""
+    return f"rollout {lock.get('rollout', 'unknown')}{what}{by}{since}"
 
 
 def is_running(facts: Facts, unit: str) -> bool:

@@ -72,10 +72,10 @@ def deploy_service(
         outcome = Outcome(host.host, slot, service_name, service.mode, "unchanged", changes, found.diff)
         if not changes:
             if found.warnings:
-                raise _unhealthy(host, slot, new, found.warnings)
+                raise unhealthy(host, slot, new, found.warnings)
             return outcome
         kind: Kind = "swap" if leaving else "deploy"
-        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines)
+        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = _findings(agent, plan, needs.pending)
@@ -105,7 +105,8 @@ def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Targe
         )
 
 
-def _unhealthy(host: Host, slot: str, new: Target, warnings: list[str]) -> FleetError:
+def unhealthy(host: Host, slot: str, new: Target, warnings: list[str]) -> FleetError:
+    """The error where nothing is to be changed and the service does not answer as it should."""
     return FleetError(
         "; ".join(warnings) + "; nothing was changed",
         where=f"{host.host}, slot {slot}",

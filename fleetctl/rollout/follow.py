@@ -19,8 +19,6 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
     Raises ``FleetError``: exit 4 locked, 5 refused, 6 rolled back, 7 not restored, 130 interrupted.
     """
     message = plan.to_message()
-    limits = message["deadlines"]
-    bound = 60.0 + sum(limits.values()) + sum({**limits, **(plan.old.deadlines if plan.old else {})}.values())
     if interrupt.asked:
         raise FleetError(
             f"interrupted before the {plan.kind} of {plan.new.service} began; the slot was not touched",
@@ -30,8 +28,9 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
         )
     with interrupt.covers(agent, message["id"]):
         try:
-            agent.call("rollout.start", plan=message, timeout=30)
+            started = agent.call("rollout.start", plan=message, timeout=30)
             interrupt.repeat(agent, message["id"])
+            bound = follow_bound(plan, started["settles"])
             result = agent.call("rollout.follow", id=message["id"], on_event=on_event, timeout=bound)
         except FleetError:
             if interrupt.left:
@@ -40,6 +39,13 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
     if result["outcome"] == "done" and not interrupt.asked:
         return dict(result)
     raise _failure(plan, message["id"], result, interrupt.asked)
+
+
+def follow_bound(plan: Plan, settles: dict[str, float]) -> float:
+    """The most seconds to wait for a rollout's result: forward, back, and the crashed ones it settles first."""
+    limits = plan.deadlines.model_dump()
+    leaving = {**limits, **(plan.old.deadlines if plan.old else {})}
+    return float(60.0 + sum(limits.values()) + sum(leaving.values()) + sum(settles.values()))
 
 
 def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool) -> FleetError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import getpass
+import hashlib
 import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,14 +32,23 @@ class Plan:
     new: Target
     old: Target | None
     deadlines: Deadlines
+    restart: bool = True
 
     @classmethod
     def for_slot(
-        cls, kind: Kind, host: Host, slot: str, new: Target, old: Target | None, deadlines: Deadlines
+        cls,
+        kind: Kind,
+        host: Host,
+        slot: str,
+        new: Target,
+        old: Target | None,
+        deadlines: Deadlines,
+        *,
+        restart: bool = True,
     ) -> Plan:
-        """The rollout that puts ``new`` in ``old``'s place in ``slot``."""
+        """The rollout that puts ``new`` in ``old``'s place in ``slot``; without ``restart`` it only enables it."""
         place = host.slots[slot]
-        return cls(kind, host.name, slot, place.port, list(place.gpus), new, old, deadlines)
+        return cls(kind, host.name, slot, place.port, list(place.gpus), new, old, deadlines, restart)
 
     def to_message(self) -> dict[str, Any]:
         """The plan as the JSON object of docs/architecture.md."""
@@ -59,17 +69,22 @@ class Plan:
             "new": self.new.to_dict(),
             "old": self.old.to_dict() if self.old else None,
             "deadlines": self.deadlines.model_dump(),
+            "restart": self.restart,
             "signatures": signatures.table(),
         }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a plan would change: ``changes`` in words, ``diff`` of the unit's file; ``warnings`` where nothing."""
+    """What a plan would change: ``changes`` in words, ``diff`` of the unit's file; ``warnings`` where nothing.
+
+    ``restart`` is false where only the enablement differs.
+    """
 
     changes: list[str] = field(default_factory=list)
     diff: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    restart: bool = True
 
 
 def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Facts) -> Difference:
@@ -88,6 +103,8 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
+    if not changes and _lacks_only_enablement(slot, new, facts):
+        return Difference([f"enable {new.unit} at boot, without a restart"], restart=False)
     lasting = []
     if unit.get("UnitFileState") not in STARTED_AT_BOOT:
         lasting.append(f"enable {new.unit} at boot")
@@ -101,6 +118,20 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         changes.append(f"start {new.unit} ({new.service}, mode {new.mode}) on port {host.slots[slot].port}")
     changes += lasting
     return Difference(changes, diff, _warnings(slot, new, facts) if not changes else [])
+
+
+def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:
+    """Whether what the slot's last commit started still serves, by the file that systemd has read."""
+    unit, state = facts["units"].get(new.unit, {}), facts["slots"][slot]["state"] or {}
+    text = new.unit_text if new.unit_text is not None else unit.get("text")
+    recorded = (new.unit, new.service, hashlib.sha256((text or "").encode()).hexdigest())
+    return (
+        unit.get("UnitFileState") == "disabled"
+        and is_running(facts, new.unit)
+        and unit.get("NeedDaemonReload") != "yes"
+        and (state.get("unit"), state.get("service"), state.get("unit_sha256")) == recorded
+        and not _warnings(slot, new, facts)
+    )
 
 
 def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:

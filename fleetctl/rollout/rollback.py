@@ -7,7 +7,7 @@ from typing import Any
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.deploy import OnEvent, Outcome, gather_facts
+from fleetctl.rollout.deploy import OnEvent, Outcome, gather_facts, unhealthy
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.plan import Plan, difference
@@ -18,7 +18,8 @@ from fleetctl.transport.agent import open_agent
 def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent) -> Outcome:
     """Swap the slot's service for the one before it; the environment and unit it had are still on the host.
 
-    Raises ``FleetError`` (exit 2) where the slot has no previous service.
+    Raises ``FleetError``: exit 2 where the slot has no previous service, 5 where that one is there already and
+    does not answer.
     """
     with open_agent(host) as agent:
         facts = gather_facts(agent, host)
@@ -32,9 +33,13 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
             )
         new = recorded_target(host, slot, previous, adopted=bool(previous.get("adopted")))
         found = difference(host, slot, new, old, facts)
+        if not found.changes:
+            if found.warnings:
+                raise unhealthy(host, slot, new, found.warnings)
+            return Outcome(host.host, slot, new.service, new.mode, "unchanged")
         service = host.services.get(new.service)
         deadlines = service.deadlines if service else Deadlines()
-        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines)
+        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines, restart=found.restart)
         outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
         if plan_only:
             outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.inventory.models import Host, Service, Slot
+from fleetctl.rollout.current import rollout_words
 
 Facts = dict[str, Any]
 
@@ -130,10 +131,11 @@ def _notes(
     slot: Slot, state: Facts, owner: Facts | None, found: Facts, properties: Facts, facts: Facts
 ) -> list[str]:
     notes = []
-    lock = found["locked_by"]
+    lock = found["locked_by"] or {}
     if lock:
-        by = f" of {lock['operator']}" if lock.get("operator") else ""
-        notes.append(f"rollout {lock.get('rollout', 'unknown')}{by} is at work")
+        notes.append(f"{rollout_words(lock)} is at work")
+    if owner and owner["unit"] and owner["unit"] == lock.get("unit"):
+        owner = None
     if owner and not state:
         held = str(owner["unit"] or f"{owner['command']} (pid {owner['pid']})")
         notes.append(f"not managed by fleetctl: port {slot.port} is held by {held}")

@@ -34,6 +34,37 @@ def test_deploy_swap_rollback_and_nothing_to_do(site: Site) -> None:
     assert kinds == ["rollback", "rollback", "swap", "deploy"]
 
 
+def test_a_service_started_again_keeps_the_way_back(site: Site) -> None:
+    site.service("other")
+    site.run("deploy", "--service", "good")
+    site.run("swap", "good", "other")
+    site.lab.run("ct200", f"systemctl stop {site.slot}-other.service")
+    site.run("deploy", "--service", "other")
+    planned = site.run("rollback", "--plan", expect=10)
+    assert f"stop {site.slot}-other.service" in planned
+    assert "start" in planned
+    state = site.lab.state("ct200") / "slots" / f"{site.slot}.json"
+    content = json.loads(state.read_text())
+    state.write_text(json.dumps({**content, "previous": {**content, "previous": None}}))
+    assert "nothing to do" in site.run("rollback", "--plan")
+    assert "nothing to do" in site.run("rollback")
+    assert site.active("other") == "active"
+
+
+def test_a_service_that_is_only_not_enabled_is_not_restarted(site: Site) -> None:
+    unit, state = f"{site.slot}-good.service", site.lab.state("ct200") / "slots" / f"{site.slot}.json"
+    site.run("deploy", "--service", "good")
+    since = json.loads(state.read_text())["since"]
+    pid = site.lab.run("ct200", f"systemctl disable -q {unit}; systemctl show -P MainPID {unit}").stdout
+    assert "without a restart" in site.run("deploy", "--service", "good", "--plan", expect=10)
+    assert f"not restarted; done: enable {unit} at boot" in site.run("deploy", "--service", "good")
+    asked = f"systemctl show -P MainPID {unit}; systemctl is-enabled {unit}"
+    assert site.lab.run("ct200", asked).stdout == f"{pid}enabled\n"
+    assert json.loads(state.read_text())["since"] == since
+    entry = json.loads(site.run("history", "--json"))["rollouts"][0]
+    assert "not restarted" in entry["result"]["reason"]
+
+
 def test_swap_of_what_is_not_there(site: Site) -> None:
     site.service("other")
     site.service("third")
@@ -119,8 +150,12 @@ def test_a_slot_in_work_is_locked(site: Site) -> None:
     site.service("slow", load=60)
     process = site.start("deploy", "--service", "slow")
     site.until(process, "health")
-    said = site.run("deploy", "--service", "good", expect=4)
-    assert "locked" in said or "another rollout" in said
+    for words in (["deploy", "--service", "good"], ["deploy", "--service", "good", "--plan"]):
+        said = site.run(*words, expect=4)
+        assert "locked by rollout" in said
+        assert "(deploy of slow)" in said
+    (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+    assert [note for note in slot["notes"] if "(deploy of slow)" in note] == slot["notes"]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
@@ -156,6 +191,34 @@ def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
     site.run("rollback")
     assert (site.active("theirs"), site.active("good")) == ("active", "inactive")
     assert site.lab.run("ct200", f"cat {path}").stdout == text
+
+
+@pytest.mark.parametrize("filled", ["before", "meanwhile"])
+def test_a_full_disk_under_the_slots(site: Site, filled: str) -> None:
+    place = "/var/lib/fleetctl/slots"
+    site.run("deploy", "--service", "good")
+    site.service("other", load=3)
+    kept = f"cp {place}/{site.slot}.json /run/kept; mount -t tmpfs -o size=8m tmpfs {place}"
+    site.lab.run("ct200", f"{kept}; mv /run/kept {place}/{site.slot}.json")
+    fill = f"cat /dev/zero > {place}/filler || true"
+    try:
+        if filled == "before":
+            site.lab.run("ct200", fill)
+            said = site.run("swap", "good", "other", expect=5)
+        else:
+            process = site.start("swap", "good", "other")
+            site.until(process, "port: process")
+            site.lab.run("ct200", fill)
+            out, said = process.communicate(timeout=60)
+            assert process.returncode == 6, out + said
+            assert f"No space left on device: '{place}/{site.slot}.json'" in said
+            assert "good.service serves again" in said
+    finally:
+        site.lab.run("ct200", f"umount -l {place}")
+    assert f"df -h {place}" in said
+    assert site.active("good") == "active"
+    assert site.generates()
+    assert site.lab.run("ct200", f"systemctl is-enabled {site.slot}-good.service").stdout == "enabled\n"
 
 
 def test_a_template_with_an_undefined_variable(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.plan import Difference, difference
+from fleetctl.rollout.follow import follow_bound
+from fleetctl.rollout.plan import Difference, Plan, difference
 from fleetctl.services.target import recorded_target
-from tests.rollout.test_status import HOST, OWNER, RUNNING, STATE, UNIT, facts
+from tests.rollout.test_status import HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
 TEXT = "[Service]\nExecStart=/venv/bin/python\n"
 NEW = replace(recorded_target(HOST, "native", {"unit": UNIT}, adopted=False), unit_text=TEXT)
@@ -50,6 +52,32 @@ def test_all_that_a_rollout_does_is_said(parts: dict[str, Any], changes: list[st
     assert [change.split()[0] for change in planned(**parts).changes] == changes
 
 
+DEPLOYED = {**STATE, "unit_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
+DISABLED = {**THERE, "UnitFileState": "disabled"}
+
+
+def test_a_healthy_service_is_enabled_without_a_restart() -> None:
+    found = planned(state=DEPLOYED, unit=DISABLED, owner=OWNER, status=200)
+    assert found == Difference([f"enable {UNIT} at boot, without a restart"], restart=False)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"state": STATE},
+        {"state": {**DEPLOYED, "service": "other"}},
+        {"status": 503},
+        {"unit": {**DISABLED, "NeedDaemonReload": "yes"}},
+        {"unit": {**DISABLED, "text": "[Unit]\n"}},
+    ],
+    ids=["started-by-another-text", "another-service", "not-ready", "not-read", "changed"],
+)
+def test_what_may_run_by_another_text_is_restarted(parts: dict[str, Any]) -> None:
+    found = planned(**{"state": DEPLOYED, "unit": DISABLED, "owner": OWNER, "status": 200, **parts})
+    assert found.restart
+    assert any(change.startswith("start") for change in found.changes)
+
+
 def test_a_unit_whose_text_is_kept_has_no_diff() -> None:
     found = planned(replace(NEW, unit_text=None), state=STATE, unit=THERE, owner=OWNER, status=200)
     assert found == Difference()
@@ -60,6 +88,19 @@ def test_a_crash_loop_is_said() -> None:
     (warning,) = planned(state=STATE, unit=looping).warnings
     assert "does not answer" in warning
     assert "restarted it 4 times" in warning
+
+
+def test_following_waits_for_what_is_settled_first() -> None:
+    plan = Plan.for_slot("deploy", HOST, "native", NEW, None, HOST.services["ddtree"].deadlines)
+    assert follow_bound(plan, {"crashed": 700.0}) == follow_bound(plan, {}) + 700.0
+
+
+def test_a_slot_at_work_is_locked() -> None:
+    with pytest.raises(
+        FleetError, match=r"locked by rollout 20261129-x \(swap of dflash\) of me since"
+    ) as said:
+        planned(state=STATE, unit=THERE, owner=OWNER, locked_by=LOCK)
+    assert said.value.exit == Exit.LOCKED
 
 
 def test_a_state_that_cannot_be_read_is_not_an_empty_slot() -> None:

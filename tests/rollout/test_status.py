@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -125,6 +126,19 @@ def test_a_rollout_at_work() -> None:
     found = status(state=STATE, unit=RUNNING, locked_by={"pid": 9, "rollout": "20261129-x", "operator": "me"})
     assert found.rollout == "20261129-x"
     assert found.notes == ["rollout 20261129-x of me is at work"]
+
+
+LOCK = {"pid": 9, "rollout": "20261129-x", "kind": "swap", "service": "dflash", "operator": "me"}
+LOCK = {**LOCK, "unit": HOST.services["dflash"].unit, "since": 1700000000.5}
+AT_WORK = f"rollout 20261129-x (swap of dflash) of me since {datetime.fromtimestamp(1700000000):%H:%M:%S} is at work"
+
+
+@pytest.mark.parametrize("state", [STATE, None])
+def test_what_a_rollout_started_is_no_stranger(state: dict[str, Any] | None) -> None:
+    own = {"pid": 8, "command": "python", "unit": LOCK["unit"]}
+    assert status(state=state, unit=RUNNING, owner=own, locked_by=LOCK).notes == [AT_WORK]
+    found = status(state=state, unit=RUNNING, owner=STRANGER, locked_by=LOCK).notes
+    assert [note for note in found if "nc -l" in note]
 
 
 def test_what_a_reboot_would_not_start_and_what_restarts() -> None:

@@ -398,8 +398,14 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
     new = site.target("three")
     found = site.host.call("preflight", {"plan": site.plan(new, old)})["findings"]
     assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
-    _events, result = site.roll(site.plan(new, old))
+    following = site.plan(new, old)
+    started = site.host.call("rollout.start", {"plan": following})
+    assert started["settles"] == {plan["id"]: 2 * 5 + 3 + 15 + 3 + 60}
+    events, result = site.follow(following["id"])
     assert result["outcome"] == "done", result
+    waits = [event for event in events if event["step"] == "settle" and event["state"] == "wait"]
+    assert any(f"{plan['id']}, restore-start" in event["text"] for event in waits)
+    assert all(0 < event["left_s"] <= started["settles"][plan["id"]] for event in waits)
     _, settled = site.follow(plan["id"])
     assert settled["outcome"] == "rolled-back"
     assert site.serves("three")
@@ -449,6 +455,35 @@ def the_same_unit_with_a_text_that_fails(site: Site) -> None:
     state = site.state()
     assert state is not None
     assert state["previous"]["unit_text"] == old["unit_text"]
+
+
+@scenario
+def the_same_service_again_keeps_what_was_before_it(site: Site) -> None:
+    first = site.deploy("one")
+    second = site.target("two")
+    site.roll(site.plan(second, first))
+    site.host.run(f"systemctl disable -q --now {second['unit']}")
+    _, result = site.roll(site.plan(second, second))
+    assert result["outcome"] == "done", result
+    state = site.state()
+    assert state is not None
+    assert (state["service"], state["previous"]["service"]) == ("two", "one")
+    assert state["previous"]["unit_text"] == first["unit_text"]
+
+
+@scenario
+def enabled_only_where_it_proves_itself(site: Site) -> None:
+    new = site.deploy("one")
+    site.host.run(f"systemctl disable -q {new['unit']}")
+    strange = {**new, "model_id": "another"}
+    _, result = site.roll({**site.plan(strange, new), "restart": False})
+    assert (result["outcome"], result["exit"]) == ("refused", 5), result
+    assert "models" in result["reason"]
+    assert site.show(new["unit"])["UnitFileState"] == "disabled"
+    events, result = site.roll({**site.plan(new, new), "restart": False})
+    assert result["outcome"] == "done", result
+    assert steps(events) == ["lock", "preflight", "record", "commit"]
+    assert site.show(new["unit"])["UnitFileState"] == "enabled"
 
 
 @scenario
