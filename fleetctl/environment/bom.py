@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.environment.events import OnEvent
-from fleetctl.errors import FleetError
+from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
 
 SCHEMA = 1
@@ -38,6 +38,21 @@ def verify(agent: Agent, path: str, on_event: OnEvent | None = None) -> dict[str
     """``environment.verify``: ``{"ok", "findings", "files", "bytes", "seconds"}``; errors as :func:`capture`."""
     result: dict[str, Any] = agent.call("environment.verify", on_event=on_event, timeout=CAPTURE_S, path=path)
     return result
+
+
+def require_verified(agent: Agent, host: str, path: str, on_event: OnEvent) -> dict[str, Any]:
+    """:func:`verify`; FleetError (exit 5) with the first error and all of them as evidence, where there is one."""
+    found = verify(agent, path, on_event)
+    wrong = [one for one in found["findings"] if one["severity"] == "error"]
+    if wrong:
+        raise FleetError(
+            f"the environment is not what it should be: {wrong[0]['what']}",
+            where=f"{host}:{path}",
+            fix=wrong[0]["fix"] or f"fleetctl env verify {host}:{path}",
+            evidence=[f"{one['what']} {one.get('where', '')}".strip() for one in wrong],
+            exit=Exit.PREFLIGHT,
+        )
+    return found
 
 
 def load_bom(path: Path) -> Bom:

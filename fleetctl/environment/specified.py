@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.environment.bom import Bom, capture, verify
+from fleetctl.environment.bom import Bom, capture, require_verified
 from fleetctl.environment.bring import bring_environment
 from fleetctl.environment.derived import apply_clone, plan_clone
 from fleetctl.environment.events import OnEvent
@@ -208,28 +208,32 @@ class _Survey:
         return _Stage(path, digest, f"patch it with {names} as {path}", make)
 
     def _prove(self, path: str, on_event: OnEvent) -> None:
-        found = verify(self.agent, path, on_event)
-        wrong = [one for one in found["findings"] if one["severity"] == "error"]
-        if self.spec.imports and not wrong:
-            proved = self.agent.call(
-                "environment.prove",
-                timeout=PROVING_S,
-                path=path,
-                sources=[],
-                imports=self.spec.imports,
-                checks=[],
-            )
-            wrong = [{"what": str(one), "fix": ""} for one in proved["failed"]]
+        found = require_verified(self.agent, self.host.name, path, on_event)
         lacking = set((self.spec.abi or "").split("-")) - {"", *(found["abi"] or "").split("-")}
         if lacking:
-            what = f"its ABI tag is {found['abi']}, the specification says {self.spec.abi}"
-            wrong.append({"what": what, "fix": "correct `abi:`, or take what brings it"})
-        if wrong:
             raise FleetError(
-                f"{self.spec.name} was made, and is not what it should be: {wrong[0]['what']}",
+                f"{self.spec.name} was made, with the ABI tag {found['abi']}; it must have {self.spec.abi}",
                 where=f"{self.host.name}:{path}",
-                fix=wrong[0].get("fix") or f"fleetctl env verify {self.host.name}:{path}",
-                evidence=[f"{one['what']} {one.get('where', '')}".strip() for one in wrong],
+                fix=f"take what brings {', '.join(sorted(lacking))}, or correct `abi:` in {self.spec.source}",
+                exit=Exit.PREFLIGHT,
+            )
+        if not self.spec.imports:
+            return
+        proved = self.agent.call(
+            "environment.prove",
+            on_event=on_event,
+            timeout=PROVING_S,
+            path=path,
+            sources=[],
+            imports=self.spec.imports,
+            checks=[],
+        )
+        for failed in proved["failed"]:
+            raise FleetError(
+                f"{self.spec.name} was made, and {failed['what']} fails there",
+                where=f"{self.host.name}:{path}",
+                fix="see its words below; what it lacks can be laid over it",
+                evidence=failed["lines"][-10:],
                 exit=Exit.PREFLIGHT,
             )
 

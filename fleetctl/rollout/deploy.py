@@ -83,6 +83,7 @@ def deploy_service(
         needs.bring(on_event)
         outcome.verdict = "done"
         if found.changes or found.warnings:
+            needs.verify(on_event)
             outcome.result = run_rollout(agent, plan, interrupt, on_event)
         return outcome
 

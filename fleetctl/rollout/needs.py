@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.environment.bom import require_verified
 from fleetctl.environment.spec import load_spec
 from fleetctl.environment.specified import survey_specified
 from fleetctl.environment.weights import apply_model, survey_model
@@ -22,6 +23,8 @@ class Needs:
     """A service's environment and models on one host.
 
     ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words.
+    ``verify`` reads the environment anew, where fleetctl made it and not just now: FleetError (exit 5) where it
+    is not what it was.
     """
 
     environment_path: str
@@ -29,6 +32,7 @@ class Needs:
     pending: list[str]
     changes: list[str]
     bring: Callable[[OnEvent], None]
+    verify: Callable[[OnEvent], None]
 
 
 def survey_needs(
@@ -50,7 +54,7 @@ def survey_needs(
             apply_model(agent, host, model, on_event)
 
     if environment.spec is None:
-        return Needs(environment.path or "", "", pending, changes, bring_models)
+        return Needs(environment.path or "", "", pending, changes, bring_models, lambda on_event: None)
 
     plan = survey_specified(fleet, host, agent, load_spec(fleet.root, environment.spec), on_event, facts)
     if not plan.is_there:
@@ -62,4 +66,8 @@ def survey_needs(
             plan.make(on_event)
         bring_models(on_event)
 
-    return Needs(plan.path, plan.digest, pending, changes, bring)
+    def verify(on_event: OnEvent) -> None:
+        if plan.is_there:
+            require_verified(agent, host.name, plan.path, on_event)
+
+    return Needs(plan.path, plan.digest, pending, changes, bring, verify)
