@@ -479,11 +479,7 @@ def test_a_hostile_library_is_refused_or_left_alone(cut: int, noise: bytes, plac
 def test_a_search_path_that_has_no_room_or_is_shared(tmp_path: Path) -> None:
     paths = Paths(["/opt/old"])
     changed = elfpath.relocated(library(), paths, ["/opt/old"], "lib/x.so")
-    assert (
-        changed is not None
-        and b"\0$ORIGIN/some/libs\0\0" in changed
-        and len(changed) == len(library())
-    )
+    assert changed is not None and b"\0$ORIGIN/some/libs\0\0" in changed and len(changed) == len(library())
     with pytest.raises(elfpath.NoRoom, match="longer"):
         elfpath.relocated(library(), paths, ["/opt/old"], "lib/deep/down/there/x.so")
 
