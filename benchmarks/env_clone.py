@@ -1,6 +1,7 @@
 """A clone of an environment on one host: fleetctl beside cp, uv, venv-pack and conda-pack.
 
-    python -m benchmarks.env_clone [--peers VENV] [--folder FOLDER] [--packages 100] [--runs 7] [--json FILE]
+    python -m benchmarks.env_clone [--peers VENV] [--folder FOLDER] [--packages 100] [--runs 7] [--ways WAY …]
+                                   [--cold] [--json FILE]
 
 The environment is fleetctl's own build of synthetic wheels: with 100 of them about 13,000 files and 400 MB, byte code
 included. ``clone`` is the agent's step that brings the files, ``derive`` the whole call: looked at, linked, relocated,
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to work (its file system is what is measured)")
     parser.add_argument("--packages", type=int, default=100)
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--ways", nargs="*", default=[], help="only these beside cp -al and fleetctl")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -54,6 +56,9 @@ def main() -> None:
         if args.peers:
             works["venv-pack"] = host.packed(args.peers / "bin/venv-pack")
             works["conda-pack"] = host.packed(args.peers / "bin/conda-pack")
+        if args.ways:
+            wanted = {"cp -al", "fleetctl", *args.ways}
+            works = {name: work for name, work in works.items() if name in wanted}
         seconds = host.interleaved(works, args.runs, args.cold)
         files, size = host.files, host.bytes
     print(f"{files:,} files, {size / 1e6:.0f} MB, {args.runs} runs, {'cold' if args.cold else 'warm'}")
