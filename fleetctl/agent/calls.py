@@ -25,6 +25,10 @@ CALLS: Dict[str, str] = {
     "environment.build": "fleetctl.agent.build:build",
     "environment.list": "fleetctl.agent.environments:list_environments",
     "environment.status": "fleetctl.agent.environments:status",
+    "incoming.commit": "fleetctl.agent.incoming:commit",
+    "incoming.names": "fleetctl.agent.incoming:names",
+    "incoming.split": "fleetctl.agent.incoming:split",
+    "incoming.status": "fleetctl.agent.incoming:status",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
 }
