@@ -10,7 +10,7 @@ import base64
 import csv
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,7 +41,16 @@ def bring_environment(
     with _discarded(agent, folder):
         references = _references(agent, source, path)
         with _told(on_event, f"{source.name}:{path}") as told:
-            relay(source, destination, path, folder, references=references, delete=True, on_progress=told)
+            relay(
+                source,
+                destination,
+                path,
+                folder,
+                references=references,
+                hard_links=True,
+                delete=True,
+                **told,
+            )
         made: dict[str, Any] = agent.call(
             "environment.derive",
             on_event=on_event,
@@ -72,7 +81,7 @@ def brought_parts(
         files = [file for name, info in infos.items() for file in _files(other, path, name, info)]
     with _discarded(agent, folder):
         with _told(on_event, f"{len(infos)} distributions of {source.name}:{path}") as told:
-            relay(source, destination, path, folder, files=sorted({*files}), on_progress=told)
+            relay(source, destination, path, folder, files=sorted({*files}), **told)
         yield dict.fromkeys(infos, folder)
 
 
@@ -119,7 +128,10 @@ def _discarded(agent: Agent, folder: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told(on_event: OnEvent, what: str) -> Iterator[Callable[..., None]]:
+def _told(on_event: OnEvent, what: str) -> Iterator[dict[str, Any]]:
+    def waits(for_what: str, left_s: float) -> None:
+        on_event({"step": "bring", "state": "wait", "text": f"waits for {for_what}", "left_s": round(left_s)})
+
     on_event({"step": "bring", "state": "begin", "text": what})
-    yield sending(on_event, "bring")
+    yield {"on_progress": sending(on_event, "bring"), "on_wait": waits}
     on_event({"step": "bring", "state": "ok", "text": what})
