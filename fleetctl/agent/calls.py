@@ -23,6 +23,7 @@ CALLS: Dict[str, str] = {
     "rollout.follow": "fleetctl.agent.control:follow",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
+    "environment.damage": "fleetctl.agent.damage:look",
     "environment.list": "fleetctl.agent.environments:list_environments",
     "environment.status": "fleetctl.agent.environments:status",
     "model.commit": "fleetctl.agent.models:commit",

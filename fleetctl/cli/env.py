@@ -85,7 +85,7 @@ def build(
         def on_event(event: dict[str, Any]) -> None:
             listener({**event, "host": target.name})
 
-        house, planned = survey_environment(agent, spec, fleet.root, on_event)
+        house, planned = survey_environment(agent, spec, fleet.root, on_event, whole=True)
         made = None if plan else apply_environment(agent, target, house, planned, on_event)
     if made is None:
         _print_plan(output, target, planned)

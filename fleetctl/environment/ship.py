@@ -75,11 +75,14 @@ def survey_environment(
     root: Path,
     on_event: OnEvent,
     facts: Mapping[str, Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Wheelhouse, EnvironmentPlan]:
     """The wheels for the host and what making the environment there would do; changes nothing on the host.
 
-    ``root`` is the fleet folder; ``facts`` saves asking for them again. :class:`FleetError` as
-    :func:`resolve`.
+    ``root`` is the fleet folder; ``facts`` saves asking for them again. ``whole`` looks for each file of an
+    environment that is there (a rollout's preflight does so anyway). :class:`FleetError` as :func:`resolve`; exit 5
+    where the environment is damaged.
     """
     platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts", gpus=False))
     house = resolve(spec, platform, root, on_event)
@@ -87,7 +90,20 @@ def survey_environment(
     status = agent.call(
         "environment.status", timeout=HASHING_S, name=house.name, digest=house.digest, wheels=wheels
     )
+    if whole and status["environment"] is not None:
+        _require_undamaged(status["path"], agent.call("environment.damage", path=status["path"]))
     return house, plan_environment(status, house)
+
+
+def _require_undamaged(path: str, lost: list[str]) -> None:
+    if lost:
+        raise FleetError(
+            f"the environment is damaged: {len(lost)} of its files are gone, the first {lost[0]}",
+            where=path,
+            fix=f"`rm -rf {path}` there, then run it again: it is built anew; nothing was changed",
+            evidence=lost[:10],
+            exit=Exit.PREFLIGHT,
+        )
 
 
 def ensure_environment(

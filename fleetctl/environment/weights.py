@@ -62,10 +62,18 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
     """What bringing the model would do; changes nothing on the host.
 
     ``root`` is the fleet folder. :class:`FleetError`: exit 2 where the source is no folder of files, exit 5
-    where a model without a source is not on the host, or where its path holds another one: a model, like an
-    environment, is never changed once it is there.
+    where a model without a source is not on the host, or where its path holds another or a damaged one: a
+    model, like an environment, is never changed once it is there.
     """
     there = agent.call("model.status", path=ref.path)
+    if there["damaged"]:
+        raise FleetError(
+            f"the model on the host is damaged: {there['damaged'][0]}",
+            where=ref.path,
+            fix=f"`rm -rf {ref.path}` there, then deploy again: it is brought anew; nothing was changed",
+            evidence=there["damaged"][:10],
+            exit=Exit.PREFLIGHT,
+        )
     if ref.source is None:
         if not there["exists"]:
             raise FleetError(
