@@ -37,13 +37,11 @@ def environment_damage(path: Path) -> List[str]:
 
 def model_damage(path: Path) -> List[str]:
     """The files of a model that fleetctl sent which are gone or have another size than was sent."""
-    sent = _json(path / MODEL_MARKER).get("files")
-    there = {name: size(path / name) for name in sent} if isinstance(sent, dict) else {}
-    return [
-        f"{path / name}: {_bytes(there[name])}, {sent[name]:,} were sent"
-        for name in there
-        if there[name] != sent[name]
-    ]
+    files = _json(path / MODEL_MARKER).get("files")
+    sent: Dict[str, int] = files if isinstance(files, dict) else {}
+    there = {name: size(path / name) for name in sent}
+    wrong = [name for name in sent if there[name] != sent[name]]
+    return [f"{path / name}: {_bytes(there[name])}, {sent[name]:,} were sent" for name in wrong]
 
 
 def look(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> List[str]:
