@@ -30,6 +30,7 @@ class EnvironmentPlan:
     send: tuple[Wheel, ...]
     needed: int
     free: int
+    device: int
 
     @property
     def send_bytes(self) -> int:
@@ -62,11 +63,15 @@ class EnvironmentOnHost:
 def plan_environment(status: Mapping[str, Any], house: Wheelhouse) -> EnvironmentPlan:
     """What is to be done, from the host's ``environment.status``."""
     if status["environment"] is not None:
-        return EnvironmentPlan(status["path"], house.digest, True, (), 0, status["free_bytes"])
+        return EnvironmentPlan(
+            status["path"], house.digest, True, (), 0, status["free_bytes"], status["device"]
+        )
     missing = set(status["missing"])
     send = tuple(wheel for wheel in (*house.wheels, house.builder) if wheel.filename in missing)
     needed = house.unpacked + house.builder.unpacked + sum(wheel.size for wheel in send)
-    return EnvironmentPlan(status["path"], house.digest, False, send, needed, status["free_bytes"])
+    return EnvironmentPlan(
+        status["path"], house.digest, False, send, needed, status["free_bytes"], status["device"]
+    )
 
 
 def survey_environment(
@@ -129,13 +134,7 @@ def apply_environment(
     """Carry out a plan of :func:`survey_environment`; errors as :func:`ensure_environment`."""
     if plan.is_there:
         return EnvironmentOnHost(plan.path, plan.digest, False, {})
-    if plan.needed > plan.free:
-        raise FleetError(
-            f"the disk is too full for {house.name}: {plan.needed:,} bytes needed, {plan.free:,} free",
-            where=f"{host.name}:{plan.path}",
-            fix="free some space there (old environments, models, logs)",
-            exit=Exit.PREFLIGHT,
-        )
+    require_room(host, house, plan)
     if plan.send:
         text = f"send {len(plan.send)} wheels, {plan.send_bytes / 1e6:.1f} MB"
         on_event({"step": "send", "state": "begin", "text": text})
@@ -155,6 +154,17 @@ def apply_environment(
         builder=asdict(house.builder),
     )
     return EnvironmentOnHost(result["path"], house.digest, result["built"], result["seconds"])
+
+
+def require_room(host: Host, house: Wheelhouse, plan: EnvironmentPlan) -> None:
+    """:class:`FleetError` (exit 5) where the host's disk does not hold the environment."""
+    if plan.needed > plan.free:
+        raise FleetError(
+            f"the disk is too full for {house.name}: {plan.needed:,} bytes needed, {plan.free:,} free",
+            where=f"{host.name}:{plan.path}",
+            fix="free some space there (old environments, models, logs)",
+            exit=Exit.PREFLIGHT,
+        )
 
 
 def sending(on_event: OnEvent) -> Callable[[Progress], None]:

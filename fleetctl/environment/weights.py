@@ -32,6 +32,7 @@ class ModelPlan:
     files: dict[str, int]
     sent_before: int
     free: int
+    device: int
 
     @property
     def send_bytes(self) -> int:
@@ -82,7 +83,9 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
                 fix="put it there, or give the model a `source` folder on this machine",
                 exit=Exit.PREFLIGHT,
             )
-        return ModelPlan(ref.path, None, there["digest"] or "", True, {}, 0, there["free_bytes"])
+        return ModelPlan(
+            ref.path, None, there["digest"] or "", True, {}, 0, there["free_bytes"], there["device"]
+        )
     if there["exists"] and there["digest"] is None:
         raise FleetError(
             "the model's path holds something that fleetctl did not send",
@@ -100,7 +103,8 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
             fix="give the changed model a path of its own in the inventory: what serves now may be started again",
             exit=Exit.PREFLIGHT,
         )
-    return ModelPlan(ref.path, source, digest, is_there, files, there["partial_bytes"], there["free_bytes"])
+    sent = there["partial_bytes"]
+    return ModelPlan(ref.path, source, digest, is_there, files, sent, there["free_bytes"], there["device"])
 
 
 def ensure_model(agent: Agent, host: Host, ref: ModelRef, root: Path, on_event: OnEvent) -> ModelOnHost:

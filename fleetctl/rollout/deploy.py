@@ -17,6 +17,7 @@ from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Kind, Plan, difference
+from fleetctl.rollout.room import require_room, shortages
 from fleetctl.rollout.status import facts_arguments
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
@@ -78,8 +79,9 @@ def deploy_service(
         plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
         if plan_only:
             outcome.verdict = "planned"
-            outcome.findings = _findings(agent, plan, needs.pending)
+            outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
             return outcome
+        require_room(host, needs.wants)
         needs.bring(on_event)
         outcome.verdict = "done"
         if found.changes or found.warnings:

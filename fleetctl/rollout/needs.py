@@ -12,6 +12,7 @@ from fleetctl.environment.weights import apply_model, survey_model
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
 from fleetctl.rollout.current import Facts
+from fleetctl.rollout.room import Want
 from fleetctl.transport.agent import Agent
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -21,13 +22,15 @@ OnEvent = Callable[[dict[str, Any]], None]
 class Needs:
     """A service's environment and models on one host.
 
-    ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words.
+    ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words;
+    ``wants``: the room that this takes.
     """
 
     environment_path: str
     environment_digest: str
     pending: list[str]
     changes: list[str]
+    wants: list[Want]
     bring: Callable[[OnEvent], None]
 
 
@@ -43,6 +46,7 @@ def survey_needs(
     models = [survey_model(agent, host.models[name], fleet.root) for name in names]
     missing = [model for model in models if not model.is_there]
     pending = [model.path for model in missing]
+    wants = [Want(model.path, model.send_bytes, model.free, model.device) for model in missing]
     changes = [f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in missing]
 
     def bring_models(on_event: OnEvent) -> None:
@@ -50,17 +54,18 @@ def survey_needs(
             apply_model(agent, host, model, on_event)
 
     if environment.spec is None:
-        return Needs(environment.path or "", "", pending, changes, bring_models)
+        return Needs(environment.path or "", "", pending, changes, wants, bring_models)
 
     spec = load_spec(fleet.root, environment.spec)
     house, plan = survey_environment(agent, spec, fleet.root, on_event, facts)
     if not plan.is_there:
         sending = f", sending {plan.send_bytes / 1e6:.0f} MB of wheels" if plan.send else ""
         pending.append(plan.path)
+        wants.insert(0, Want(plan.path, plan.needed, plan.free, plan.device))
         changes.insert(0, f"build {plan.path}{sending}")
 
     def bring(on_event: OnEvent) -> None:
         apply_environment(agent, host, house, plan, on_event)
         bring_models(on_event)
 
-    return Needs(plan.path, plan.digest, pending, changes, bring)
+    return Needs(plan.path, plan.digest, pending, changes, wants, bring)
