@@ -24,6 +24,7 @@ CALLS: Dict[str, str] = {
     "rollout.follow": "fleetctl.agent.control:follow",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
+    "environment.damage": "fleetctl.agent.damage:look",
     "environment.derive": "fleetctl.agent.derive:derive",
     "environment.discard": "fleetctl.agent.specs:discard",
     "environment.examine": "fleetctl.agent.examine:examine",

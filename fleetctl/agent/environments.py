@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent.files import read_json
-from fleetctl.agent.staging import SUFFIX, free_bytes
+from fleetctl.agent.staging import SUFFIX, device, free_bytes
 
 ROOT = "/var/lib/fleetctl"
 MARKER = ".fleetctl-env.json"
@@ -17,7 +17,7 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
     """Whether one environment is there and, if not, which wheels for it are not.
 
     ``args``: ``name``, ``digest``, ``wheels`` ``[{"filename", "size", "sha256"}]``, ``root``?. Result:
-    ``{"path", "environment": its marker or None, "missing": [filename], "free_bytes"}``.
+    ``{"path", "environment": its marker or None, "missing": [filename], "free_bytes", "device"}``.
     """
     root = Path(args.get("root", ROOT))
     path = environment_path(root, args["name"], args["digest"])
@@ -28,6 +28,7 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
         "environment": there,
         "missing": [wheel["filename"] for wheel in wheels if not is_whole(root / "wheelhouse", wheel)],
         "free_bytes": free_bytes(root),
+        "device": device(root),
     }
 
 

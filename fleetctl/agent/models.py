@@ -10,20 +10,21 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict
 
+from fleetctl.agent.damage import MODEL_MARKER as MARKER
+from fleetctl.agent.damage import model_damage
 from fleetctl.agent.environments import size
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import read_json, sync_folder, write_json
-from fleetctl.agent.staging import disk_errors, free_bytes, sync
+from fleetctl.agent.staging import device, disk_errors, free_bytes, sync
 
-MARKER = ".fleetctl-model.json"
 SUFFIX = ".partial"
 OLD = ".old"
 
 
 def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
-    """What is at ``path``: ``{"exists", "digest", "partial_bytes", "free_bytes"}``.
+    """What is at ``path``: ``{"exists", "digest", "damaged", "partial_bytes", "free_bytes", "device"}``.
 
-    ``digest`` is None where fleetctl sent no model there.
+    ``digest`` is None where fleetctl sent no model there; ``damaged`` are files that are not as they were sent.
     """
     path = Path(args["path"])
     _finish_switch(path)
@@ -32,8 +33,10 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
     return {
         "exists": path.exists(),
         "digest": (read_json(path / MARKER) or {}).get("digest"),
+        "damaged": model_damage(path),
         "partial_bytes": sent,
         "free_bytes": free_bytes(path),
+        "device": device(path),
     }
 
 

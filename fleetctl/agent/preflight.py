@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
-from fleetctl.agent import files, gpus, lock, net, probes, record, systemd
+from fleetctl.agent import damage, files, gpus, lock, net, probes, record, systemd
 from fleetctl.agent.before import CONTEXT_MIB, lasts
 
 Json = Dict[str, Any]
@@ -194,11 +194,17 @@ class Preflight:
         elif not any(os.access(place / "bin" / name, os.X_OK) for name in ("python", "python3")):
             what = f"{place / 'bin' / 'python'} cannot be run"
             self._add("environment-python", what, environment, fix)
+        elif lost := damage.environment_damage(place):
+            what = f"the environment is damaged: {len(lost)} of its files are gone, the first {lost[0]}"
+            self._add("environment-damaged", what, environment, damage.advice(place), lost[:10])
 
     def _models(self) -> None:
         for path in self.new.get("model_paths") or []:
             if path.startswith("/") and not Path(path).exists():
                 self._add("model-missing", f"{path} is not there", path, "copy the model to the host")
+            elif lost := damage.model_damage(Path(path)):
+                what = f"the model is damaged: {lost[0]}"
+                self._add("model-damaged", what, path, damage.advice(Path(path)), lost[:10])
 
     def _port(self) -> None:
         port = int(self.plan["port"])

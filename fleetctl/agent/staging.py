@@ -157,6 +157,11 @@ def free_bytes(path: Path) -> int:
     return state.f_bavail * state.f_frsize
 
 
+def device(path: Path) -> int:
+    """The number of the file system that ``path`` is or will be on."""
+    return _existing(path).stat().st_dev
+
+
 def _existing(path: Path) -> Path:
     """``path`` or its nearest parent that exists."""
     return next(place for place in (path, *path.parents) if place.exists())

@@ -81,7 +81,7 @@ def build(
     """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
-    from fleetctl.environment.ship import apply_environment, survey_environment
+    from fleetctl.environment.ship import apply_environment, require_room, survey_environment
     from fleetctl.environment.spec import load_spec
     from fleetctl.errors import Exit
     from fleetctl.inventory.loader import load_fleet
@@ -103,10 +103,11 @@ def build(
         def on_event(event: dict[str, Any]) -> None:
             listener({**event, "host": target.name})
 
-        house, planned = survey_environment(agent, spec, fleet.root, on_event)
+        house, planned = survey_environment(agent, spec, fleet.root, on_event, whole=True)
         made = None if plan else apply_environment(agent, target, house, planned, on_event)
     if made is None:
         _print_plan(output, target, planned)
+        require_room(target, house, planned)
         raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
     if json:
         output.event({"path": made.path, "digest": made.digest, "built": made.built, "seconds": made.seconds})

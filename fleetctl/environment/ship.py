@@ -30,6 +30,7 @@ class EnvironmentPlan:
     send: tuple[Wheel, ...]
     needed: int
     free: int
+    device: int
 
     @property
     def send_bytes(self) -> int:
@@ -62,11 +63,15 @@ class EnvironmentOnHost:
 def plan_environment(status: Mapping[str, Any], house: Wheelhouse) -> EnvironmentPlan:
     """What is to be done, from the host's ``environment.status``."""
     if status["environment"] is not None:
-        return EnvironmentPlan(status["path"], house.digest, True, (), 0, status["free_bytes"])
+        return EnvironmentPlan(
+            status["path"], house.digest, True, (), 0, status["free_bytes"], status["device"]
+        )
     missing = set(status["missing"])
     send = tuple(wheel for wheel in (*house.wheels, house.builder) if wheel.filename in missing)
     needed = house.unpacked + house.builder.unpacked + sum(wheel.size for wheel in send)
-    return EnvironmentPlan(status["path"], house.digest, False, send, needed, status["free_bytes"])
+    return EnvironmentPlan(
+        status["path"], house.digest, False, send, needed, status["free_bytes"], status["device"]
+    )
 
 
 def survey_environment(
@@ -75,11 +80,14 @@ def survey_environment(
     root: Path,
     on_event: OnEvent,
     facts: Mapping[str, Any] | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Wheelhouse, EnvironmentPlan]:
     """The wheels for the host and what making the environment there would do; changes nothing on the host.
 
-    ``root`` is the fleet folder; ``facts`` saves asking for them again. :class:`FleetError` as
-    :func:`resolve`.
+    ``root`` is the fleet folder; ``facts`` saves asking for them again. ``whole`` looks for each file of an
+    environment that is there (a rollout's preflight does so anyway). :class:`FleetError` as :func:`resolve`; exit 5
+    where the environment is damaged.
     """
     platform = HostPlatform.from_facts(facts if facts is not None else agent.call("facts", gpus=False))
     house = resolve(spec, platform, root, on_event)
@@ -87,7 +95,20 @@ def survey_environment(
     status = agent.call(
         "environment.status", timeout=HASHING_S, name=house.name, digest=house.digest, wheels=wheels
     )
+    if whole and status["environment"] is not None:
+        _require_undamaged(status["path"], agent.call("environment.damage", path=status["path"]))
     return house, plan_environment(status, house)
+
+
+def _require_undamaged(path: str, lost: list[str]) -> None:
+    if lost:
+        raise FleetError(
+            f"the environment is damaged: {len(lost)} of its files are gone, the first {lost[0]}",
+            where=path,
+            fix=f"`rm -rf {path}` there, then run it again: it is built anew; nothing was changed",
+            evidence=lost[:10],
+            exit=Exit.PREFLIGHT,
+        )
 
 
 def ensure_environment(
@@ -113,13 +134,7 @@ def apply_environment(
     """Carry out a plan of :func:`survey_environment`; errors as :func:`ensure_environment`."""
     if plan.is_there:
         return EnvironmentOnHost(plan.path, plan.digest, False, {})
-    if plan.needed > plan.free:
-        raise FleetError(
-            f"the disk is too full for {house.name}: {plan.needed:,} bytes needed, {plan.free:,} free",
-            where=f"{host.name}:{plan.path}",
-            fix="free some space there (old environments, models, logs)",
-            exit=Exit.PREFLIGHT,
-        )
+    require_room(host, house, plan)
     if plan.send:
         text = f"send {len(plan.send)} wheels, {plan.send_bytes / 1e6:.1f} MB"
         on_event({"step": "send", "state": "begin", "text": text})
@@ -139,6 +154,17 @@ def apply_environment(
         builder=asdict(house.builder),
     )
     return EnvironmentOnHost(result["path"], house.digest, result["built"], result["seconds"])
+
+
+def require_room(host: Host, house: Wheelhouse, plan: EnvironmentPlan) -> None:
+    """:class:`FleetError` (exit 5) where the host's disk does not hold the environment."""
+    if plan.needed > plan.free:
+        raise FleetError(
+            f"the disk is too full for {house.name}: {plan.needed:,} bytes needed, {plan.free:,} free",
+            where=f"{host.name}:{plan.path}",
+            fix="free some space there (old environments, models, logs)",
+            exit=Exit.PREFLIGHT,
+        )
 
 
 def sending(on_event: OnEvent, step: str = "send") -> Callable[[Progress], None]:

@@ -19,6 +19,7 @@ from fleetctl.environment.events import OnEvent
 from fleetctl.environment.overlay import plan_overlay
 from fleetctl.environment.overlay_act import derived_path, overlay_from
 from fleetctl.environment.place import Place
+from fleetctl.environment.room import Want
 from fleetctl.environment.ship import apply_environment, survey_environment
 from fleetctl.environment.spec import EnvironmentSpec, Overlay, load_spec, python_range
 from fleetctl.errors import Exit, FleetError
@@ -37,13 +38,17 @@ Made = Callable[[OnEvent], None]
 
 @dataclass(frozen=True)
 class SpecifiedPlan:
-    """An environment as its specification makes it; ``changes`` says in words what :attr:`make` would do."""
+    """An environment as its specification makes it; ``changes`` says in words what :attr:`make` would do.
+
+    ``wants`` is the room that this takes where that is known before.
+    """
 
     path: str
     digest: str
     is_there: bool
     changes: list[str] = field(default_factory=list)
     make: Made = lambda on_event: None
+    wants: list[Want] = field(default_factory=list)
 
 
 def survey_specified(
@@ -62,7 +67,8 @@ def survey_specified(
         def build(on_event: OnEvent) -> None:
             apply_environment(agent, host, house, plan, on_event)
 
-        return SpecifiedPlan(plan.path, plan.digest, plan.is_there, changes, build)
+        wants = [] if plan.is_there else [Want(plan.path, plan.needed, plan.free, plan.device)]
+        return SpecifiedPlan(plan.path, plan.digest, plan.is_there, changes, build, wants)
     return _Survey(fleet, host, agent, spec, on_event, facts).plan()
 
 
@@ -75,6 +81,7 @@ class _Stage:
     text: str
     make: Made
     bom: Bom | None = None
+    wants: tuple[Want, ...] = ()
 
 
 class _Survey:
@@ -111,7 +118,8 @@ class _Survey:
             self.agent.call("environment.remember", name=name, key=key, path=last.path)
 
         changes = [line for stage in stages for line in stage.text.splitlines()]
-        return SpecifiedPlan(last.path, last.digest, False, changes, make)
+        wants = [want for stage in stages for want in stage.wants]
+        return SpecifiedPlan(last.path, last.digest, False, changes, make, wants)
 
     def _inner(self) -> SpecifiedPlan | None:
         if self.base.spec is None:
@@ -143,7 +151,8 @@ class _Survey:
     def _first(self, inner: SpecifiedPlan | None) -> _Stage:
         if inner is not None:
             bom = self._bom_of_built(inner) if self.spec.overlays else None
-            return _Stage(inner.path, inner.digest, "\n".join(inner.changes), inner.make, bom)
+            text = "\n".join(inner.changes)
+            return _Stage(inner.path, inner.digest, text, inner.make, bom, tuple(inner.wants))
         assert self.base.path is not None
         bom = self._capture(Place(self.spec.source, self._host(self.base.host), path=self.base.path))
         self._require_python(bom)
@@ -169,7 +178,9 @@ class _Survey:
             bring_environment(self.agent, source, self.host, bom, self.spec.name, on_event)
 
         text = f"bring {source.name}:{path} ({bom['bytes'] / 1e6:,.0f} MB) as {final}"
-        return _Stage(final, bom["digest"], text, make, {**bom, "path": final})
+        found = self.agent.call("environment.status", name=self.spec.name, digest=bom["digest"], wheels=[])
+        want = Want(final, bom["bytes"], found["free_bytes"], found["device"])
+        return _Stage(final, bom["digest"], text, make, {**bom, "path": final}, (want,))
 
     def _cloned(self, base: _Stage) -> _Stage:
         planned = plan_clone(self.agent, base.path, self.spec.name, self.on_event)

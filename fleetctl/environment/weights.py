@@ -32,6 +32,7 @@ class ModelPlan:
     files: dict[str, int]
     sent_before: int
     free: int
+    device: int
 
     @property
     def send_bytes(self) -> int:
@@ -62,10 +63,18 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
     """What bringing the model would do; changes nothing on the host.
 
     ``root`` is the fleet folder. :class:`FleetError`: exit 2 where the source is no folder of files, exit 5
-    where a model without a source is not on the host, or where its path holds another one: a model, like an
-    environment, is never changed once it is there.
+    where a model without a source is not on the host, or where its path holds another or a damaged one: a
+    model, like an environment, is never changed once it is there.
     """
     there = agent.call("model.status", path=ref.path)
+    if there["damaged"]:
+        raise FleetError(
+            f"the model on the host is damaged: {there['damaged'][0]}",
+            where=ref.path,
+            fix=f"`rm -rf {ref.path}` there, then deploy again: it is brought anew; nothing was changed",
+            evidence=there["damaged"][:10],
+            exit=Exit.PREFLIGHT,
+        )
     if ref.source is None:
         if not there["exists"]:
             raise FleetError(
@@ -74,7 +83,9 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
                 fix="put it there, or give the model a `source` folder on this machine",
                 exit=Exit.PREFLIGHT,
             )
-        return ModelPlan(ref.path, None, there["digest"] or "", True, {}, 0, there["free_bytes"])
+        return ModelPlan(
+            ref.path, None, there["digest"] or "", True, {}, 0, there["free_bytes"], there["device"]
+        )
     if there["exists"] and there["digest"] is None:
         raise FleetError(
             "the model's path holds something that fleetctl did not send",
@@ -92,7 +103,8 @@ def survey_model(agent: Agent, ref: ModelRef, root: Path) -> ModelPlan:
             fix="give the changed model a path of its own in the inventory: what serves now may be started again",
             exit=Exit.PREFLIGHT,
         )
-    return ModelPlan(ref.path, source, digest, is_there, files, there["partial_bytes"], there["free_bytes"])
+    sent = there["partial_bytes"]
+    return ModelPlan(ref.path, source, digest, is_there, files, sent, there["free_bytes"], there["device"])
 
 
 def ensure_model(agent: Agent, host: Host, ref: ModelRef, root: Path, on_event: OnEvent) -> ModelOnHost:

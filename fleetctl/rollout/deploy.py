@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fleetctl.environment.room import require_room, shortages
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
@@ -78,8 +79,9 @@ def deploy_service(
         plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
         if plan_only:
             outcome.verdict = "planned"
-            outcome.findings = _findings(agent, plan, needs.pending)
+            outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
             return outcome
+        require_room(host, needs.wants)
         needs.bring(on_event)
         outcome.verdict = "done"
         if found.changes or found.warnings:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.environment.bom import require_verified
+from fleetctl.environment.room import Want
 from fleetctl.environment.spec import load_spec
 from fleetctl.environment.specified import survey_specified
 from fleetctl.environment.weights import apply_model, survey_model
@@ -22,15 +23,16 @@ OnEvent = Callable[[dict[str, Any]], None]
 class Needs:
     """A service's environment and models on one host.
 
-    ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words.
-    ``verify`` reads the environment anew, where fleetctl made it and not just now: FleetError (exit 5) where it
-    is not what it was.
+    ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words;
+    ``wants``: the room that this takes. ``verify`` reads the environment anew, where fleetctl made it and not
+    just now: FleetError (exit 5) where it is not what it was.
     """
 
     environment_path: str
     environment_digest: str
     pending: list[str]
     changes: list[str]
+    wants: list[Want]
     bring: Callable[[OnEvent], None]
     verify: Callable[[OnEvent], None]
 
@@ -47,6 +49,7 @@ def survey_needs(
     models = [survey_model(agent, host.models[name], fleet.root) for name in names]
     missing = [model for model in models if not model.is_there]
     pending = [model.path for model in missing]
+    wants = [Want(model.path, model.send_bytes, model.free, model.device) for model in missing]
     changes = [f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in missing]
 
     def bring_models(on_event: OnEvent) -> None:
@@ -54,11 +57,12 @@ def survey_needs(
             apply_model(agent, host, model, on_event)
 
     if environment.spec is None:
-        return Needs(environment.path or "", "", pending, changes, bring_models, lambda on_event: None)
+        return Needs(environment.path or "", "", pending, changes, wants, bring_models, lambda on_event: None)
 
     plan = survey_specified(fleet, host, agent, load_spec(fleet.root, environment.spec), on_event, facts)
     if not plan.is_there:
         pending.append(plan.path)
+        wants[:0] = plan.wants
         changes[:0] = plan.changes
 
     def bring(on_event: OnEvent) -> None:
@@ -70,4 +74,4 @@ def survey_needs(
         if plan.is_there:
             require_verified(agent, host.name, plan.path, on_event)
 
-    return Needs(plan.path, plan.digest, pending, changes, bring, verify)
+    return Needs(plan.path, plan.digest, pending, changes, wants, bring, verify)

@@ -221,6 +221,25 @@ def test_a_full_disk_under_the_slots(site: Site, filled: str) -> None:
     assert site.lab.run("ct200", f"systemctl is-enabled {site.slot}-good.service").stdout == "enabled\n"
 
 
+def test_a_disk_without_room_for_the_model_is_said_by_the_plan(site: Site) -> None:
+    site.run("deploy", "--service", "good")
+    site.service("big")
+    (site.folder / "models/big").mkdir(parents=True)
+    (site.folder / "models/big/weights").write_bytes(b"w" * 8_000_000)
+    path = site.folder / "inventories/ct200.yaml"
+    text = path.read_text().replace("path: /etc/hostname", "path: /run/small/m\n    source: models/big")
+    path.write_text(text)
+    site.lab.run("ct200", "mkdir -p /run/small && mount -t tmpfs -o size=4m tmpfs /run/small")
+    try:
+        for words in (["--plan"], []):
+            said = site.run("deploy", "--service", "big", *words, expect=5)
+            assert "the disk is too full: 8,000,000 bytes needed" in said
+            assert site.lab.run("ct200", "ls -A /run/small").stdout == ""
+    finally:
+        site.lab.run("ct200", "umount -l /run/small")
+    assert site.active("good") == "active"
+
+
 def test_a_template_with_an_undefined_variable(site: Site) -> None:
     template = site.folder / "templates/systemd/wrong.service.j2"
     template.write_text("[Service]\nExecStart={{ comand }}\n")

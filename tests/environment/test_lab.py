@@ -252,6 +252,58 @@ def test_a_model_is_sent_once_and_never_changed(controller: Controller) -> None:
     assert found == ["./.fleetctl-model.json", "./config", "./sub/weights"]
 
 
+@pytest.mark.parametrize("damage", ["truncate -s 3 {}/weights", "rm {}/weights"])
+def test_a_damaged_model_is_named_and_comes_back(controller: Controller, damage: str) -> None:
+    ref = source(controller.root, config="{}", weights="w" * 1000)
+    bring(controller, ref)
+    controller.on(damage.format(ref.path))
+    with pytest.raises(FleetError, match="model on the host is damaged") as caught:
+        bring(controller, ref)
+    assert caught.value.exit == Exit.PREFLIGHT
+    assert f"rm -rf {ref.path}" in caught.value.fix
+    assert f"{ref.path}/weights" in caught.value.evidence[0]
+    assert [one["id"] for one in preflight(controller, "", ref.path)] == ["model-damaged"]
+    controller.on(f"rm -rf {ref.path}")
+    assert bring(controller, ref).sent
+    controller.on(f"echo '{{}}' > {ref.path}/.fleetctl-model.json")
+    assert preflight(controller, "", ref.path) == []
+
+
+@pytest.mark.parametrize("damage", ["alpha", "alpha*"], ids=["package", "package-and-record"])
+def test_a_damaged_environment_is_named_and_comes_back(controller: Controller, damage: str) -> None:
+    make_wheel(controller.index, "alpha")
+    spec = controller.spec("alpha==1.0")
+    path = controller.ensure(spec).path
+    assert preflight(controller, path) == []
+    controller.on(f"find {path} -name '*.pyc' -delete")
+    assert preflight(controller, path) == []
+    controller.on(f"rm -r {path}/lib/python3.*/site-packages/{damage}")
+    (found,) = preflight(controller, path)
+    assert found["id"] == "environment-damaged"
+    assert f"rm -rf {path}" in found["fix"]
+    with open_agent(controller.hosts["ct200"]) as agent:
+        survey_environment(agent, spec, controller.root, controller.events.append)
+        with pytest.raises(FleetError, match="environment is damaged") as caught:
+            survey_environment(agent, spec, controller.root, controller.events.append, whole=True)
+    assert caught.value.exit == Exit.PREFLIGHT
+    controller.on(f"rm -rf {path}")
+    assert controller.ensure(spec).built
+    assert preflight(controller, path) == []
+
+
+def preflight(controller: Controller, environment: str, *models: str) -> list[dict[str, Any]]:
+    """The host's findings on a plan for an empty slot that needs these."""
+    new = {
+        "unit": "test-damage.service",
+        "unit_text": "[Service]\nExecStart=/bin/true\n[Install]\nWantedBy=a.target\n",
+    }
+    new |= {"environment": environment, "model_paths": list(models)}
+    plan = {"id": "x", "slot": "test-damage", "port": 33999, "gpus": [], "new": new, "old": None}
+    with open_agent(controller.hosts["ct200"]) as agent:
+        found: list[dict[str, Any]] = agent.call("preflight", plan=plan)["findings"]
+    return found
+
+
 def test_an_interrupted_transfer_goes_on(controller: Controller) -> None:
     ref = source(controller.root, config="{}", weights="w" * 3_000_000)
     partial = f"{ref.path}.partial"
