@@ -30,7 +30,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Document, Problem, read
 from fleetctl.inventory.models import FileName, HostName, Model, Name, Text, VenvPath
 from fleetctl.inventory.nearest import hint
-from fleetctl.inventory.problems import in_words
+from fleetctl.inventory.problems import in_words, together
 
 ENVS = "envs"
 DistributionPattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._*-]*$")]
@@ -161,19 +161,7 @@ def load_spec(root: Path, name: str) -> EnvironmentSpec:
     if spec is not None and not problems:
         spec._source = shown
         return spec
-    problems.sort(key=lambda problem: problem.line or document.line(problem.key))
-    errors = [
-        FleetError(problem.what, f"{shown}:{problem.line or document.line(problem.key)}", problem.fix)
-        for problem in problems
-    ]
-    if len(errors) == 1:
-        raise errors[0]
-    raise FleetError(
-        f"{len(errors)} errors in the environment {name}",
-        where=errors[0].where,
-        fix="correct the lines above",
-        evidence=[f"{error}" + (f"; {error.fix}" if error.fix else "") for error in errors],
-    )
+    raise together(document, shown, problems, f"the environment {name}")
 
 
 def _parse(document: Document, name: str) -> tuple[EnvironmentSpec | None, list[Problem]]:
