@@ -34,7 +34,8 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
     parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
     parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
     for slot, place in slots.items():
-        parts.ask(f"slots.{slot}", no_slot(), slot_facts, slot, place)
+        parts.ask(f"slots.{slot}", None, slot_state, slot)
+        parts.ask(f"service.{slot}", no_service("not asked"), service_facts, slot, place)
     parts.ask("paths", {}, lambda: {path: path_facts(path) for path in args.get("paths", [])})
     parts.ask("disk", None, _disk, STATE)
     parts.ask("os", None, _os)
@@ -47,7 +48,10 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
         "kernel": os.uname().release,
         "python": _python(),
         **{name: parts.answer(name) for name in PARTS},
-        "slots": {slot: parts.answer(f"slots.{slot}") for slot in slots},
+        "slots": {
+            slot: {"state": parts.answer(f"slots.{slot}"), **parts.answer(f"service.{slot}")}
+            for slot in slots
+        },
         "errors": parts.errors,
     }
 
@@ -77,16 +81,22 @@ class _Parts:
         return self._found[name]
 
 
-def slot_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
-    """``{"state", "locked_by", "health"}`` of one slot; its metrics' names are the asker's or its state's."""
-    state = slot_state(slot)
-    metrics = place.get("metrics") or (state or {}).get("metrics") or {}
-    return {"state": state, "locked_by": locked_by(slot), "health": slot_health(place["port"], metrics)}
+def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
+    """``{"locked_by", "health"}`` of one slot, whether or not its state can be read.
+
+    Its metrics' names are the asker's or its state's.
+    """
+    state = _readable_state(slot) or {}
+    metrics = place.get("metrics") or state.get("metrics") or {}
+    return {
+        "locked_by": locked_by(slot),
+        "health": slot_health(place["port"], metrics),
+    }
 
 
-def no_slot() -> Dict[str, Any]:
-    """The facts of a slot that could not be read."""
-    return {"state": None, "locked_by": None, "health": no_health("not asked")}
+def no_service(why: str) -> Dict[str, Any]:
+    """The facts of a slot that could not be looked at."""
+    return {"locked_by": None, "health": no_health(why)}
 
 
 def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
@@ -105,14 +115,22 @@ def unit_names(asked: List[str], slots: Dict[str, Any], ports: Dict[str, Any]) -
 def _readable_state(slot: str) -> Optional[Dict[str, Any]]:
     try:
         return slot_state(slot)
-    except ValueError:
+    except (AgentError, OSError):
         return None
 
 
 def slot_state(slot: str) -> Optional[Dict[str, Any]]:
-    """``slots/<slot>.json``; None where the slot was never filled by fleetctl."""
-    text = _text(STATE / "slots" / f"{slot}.json")
-    state: Optional[Dict[str, Any]] = None if text is None else json.loads(text)
+    """``slots/<slot>.json``; None where the slot was never filled by fleetctl. :class:`AgentError`: it is damaged."""
+    path = STATE / "slots" / f"{slot}.json"
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        raise AgentError(f"{path} is damaged: {error}", where=str(path)) from error
+    if not isinstance(state, dict) or not isinstance(state.get("unit"), str):
+        raise AgentError(f"{path} is damaged: it names no unit", where=str(path))
     return state
 
 

@@ -173,7 +173,8 @@ class Preflight:
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
         if probes.running(self.units[unit]) and (self.old is None or self.old["unit"] != unit):
             what = f"{unit} runs already, and is not the service that this plan replaces"
-            self._add("unit-runs", what, unit, "plan again with it as the service to replace, or stop it")
+            fix = f"stop it (`systemctl stop {unit}` there), then deploy again"
+            self._add("unit-runs", what, unit, fix)
         drops = self.units[unit].get("DropInPaths", "").split()
         if drops:
             what = f"{unit} has drop-ins that fleetctl does not manage"

@@ -11,6 +11,7 @@ from fleetctl.services.target import Target, recorded_target
 
 RUNNING = {"active", "activating", "reloading", "deactivating"}
 PARTS = ("ports", "units")
+DAMAGED = ".json is damaged"
 
 Facts = dict[str, Any]
 
@@ -19,18 +20,23 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
     """The service that a rollout in ``slot`` takes the place of, or None where the slot is empty.
 
     It is the unit that owns the slot's port, adopted where fleetctl did not deploy it; where nobody owns the
-    port, the unit of the slot's last commit. Raises ``FleetError``: exit 4 where a rollout is at work there; exit 5
-    where a process outside any service unit holds the port (nothing could bring that one back), and where the host
-    could not say what is there.
+    port, the unit of the slot's last commit, or that one of its services which runs without a record. Raises
+    ``FleetError``: exit 4 where a rollout is at work there; exit 5 where a process outside any service unit holds
+    the port (nothing could bring that one back), and where the host could not say what is there.
     """
     unread = [
         f"{part}: {facts['errors'][part]}" for part in (f"slots.{slot}", *PARTS) if part in facts["errors"]
     ]
     if unread:
+        path = f"/var/lib/fleetctl/slots/{slot}.json"
+        fix = f"see {path} and systemd there; nothing was changed"
+        if DAMAGED in unread[0]:
+            fix = f"remove it: `rm {path}` there; the next deploy adopts the unit that serves, and only what was "
+            fix += "there before it is forgotten"
         raise FleetError(
             "the host could not say what fills the slot",
             where=f"{host.host}, slot {slot}",
-            fix=f"see /var/lib/fleetctl/slots/{slot}.json and systemd there; nothing was changed",
+            fix=fix,
             evidence=unread,
             exit=Exit.PREFLIGHT,
         )
@@ -57,7 +63,15 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         return recorded_target(host, slot, {"unit": owner["unit"]}, adopted=True)
     if state is not None:
         return recorded_target(host, slot, state, adopted=bool(state.get("adopted")))
-    return None
+    unit = unrecorded_unit(host, slot, facts)
+    return recorded_target(host, slot, {"unit": unit}, adopted=True) if unit else None
+
+
+def unrecorded_unit(host: Host, slot: str, facts: Facts) -> str | None:
+    """The unit of one of the slot's services that runs (or crashes again and again) where no record names any."""
+    names = [service.unit for service in host.services.values() if service.slot == slot]
+    running = [name for name in names if is_running(facts, name)]
+    return running[0] if len(running) == 1 and facts["slots"][slot]["state"] is None else None
 
 
 def rollout_words(lock: Facts) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.inventory.models import Host, Service, Slot
-from fleetctl.rollout.current import rollout_words
+from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
 
 Facts = dict[str, Any]
 
@@ -63,7 +63,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
     found = facts["slots"][slot.name]
     state = found["state"] or {}
     owner = facts["ports"].get(str(slot.port))
-    unit = state.get("unit") or (owner or {}).get("unit")
+    unit = state.get("unit") or (owner or {}).get("unit") or unrecorded_unit(host, slot.name, facts)
     properties = facts["units"].get(unit) or {}
     known = None if state else _service_of(host, slot, unit)
     health = found["health"]
@@ -86,7 +86,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         enabled=properties.get("UnitFileState") == "enabled",
         managed=bool(state),
         rollout=(found["locked_by"] or {}).get("rollout"),
-        notes=_notes(slot, state, owner, found, properties, facts),
+        notes=_notes(slot, state, owner, found, unit, facts),
     )
 
 
@@ -128,23 +128,44 @@ def _unit_state(properties: Facts) -> str | None:
 
 
 def _notes(
-    slot: Slot, state: Facts, owner: Facts | None, found: Facts, properties: Facts, facts: Facts
+    slot: Slot, state: Facts, owner: Facts | None, found: Facts, unit: str | None, facts: Facts
 ) -> list[str]:
-    notes = []
     lock = found["locked_by"] or {}
-    if lock:
-        notes.append(f"{rollout_words(lock)} is at work")
-    if owner and owner["unit"] and owner["unit"] == lock.get("unit"):
-        owner = None
-    if owner and not state:
-        held = str(owner["unit"] or f"{owner['command']} (pid {owner['pid']})")
-        notes.append(f"not managed by fleetctl: port {slot.port} is held by {held}")
-    elif owner and owner["unit"] != state.get("unit"):
-        held = f"{owner['command']} (pid {owner['pid']}, {owner['unit'] or 'no unit'})"
-        notes.append(f"port {slot.port} is held by a stranger: {held}")
-    if state and properties.get("UnitFileState") not in ("enabled", None) and not lock:
-        notes.append(
-            f"{state.get('unit')} is {properties['UnitFileState'] or 'not enabled'}: not started at boot"
+    notes = [f"{rollout_words(lock)} is at work"] if lock else []
+    unread = facts["errors"].get(f"slots.{slot.name}")
+    if unread:
+        path = f"/var/lib/fleetctl/slots/{slot.name}.json"
+        way_on = (
+            f" (`rm {path}` there; the next deploy adopts the unit that serves)" if DAMAGED in unread else ""
         )
-    errors = [facts["errors"].get(part) for part in (f"slots.{slot.name}", "units", "ports")]
+        notes.append(unread + way_on)
+    notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
+    if state and not lock:
+        notes += _drift(state, found, facts["units"].get(unit) or {})
+    errors = [facts["errors"].get(part) for part in ("units", "ports")]
     return notes + [error for error in errors if error]
+
+
+def _holder(
+    slot: Slot, state: Facts, owner: Facts | None, unit: str | None, lock: Facts, unread: bool
+) -> list[str]:
+    """Who has the slot beside what fleetctl recorded; the rollout's own new service is none of them."""
+    if owner and owner["unit"] and owner["unit"] == lock.get("unit"):
+        return []
+    if owner and state and owner["unit"] != state.get("unit"):
+        held = f"{owner['command']} (pid {owner['pid']}, {owner['unit'] or 'no unit'})"
+        return [f"port {slot.port} is held by a stranger: {held}"]
+    if state or unread:
+        return []
+    if owner:
+        held = owner["unit"] or f"{owner['command']} (pid {owner['pid']})"
+        return [f"not managed by fleetctl: port {slot.port} is held by {held}"]
+    return [f"not managed by fleetctl: {unit} runs, and no record names it"] if unit else []
+
+
+def _drift(state: Facts, found: Facts, properties: Facts) -> list[str]:
+    """What is no longer as the slot's last commit left it."""
+    unit, notes = state.get("unit"), []
+    if properties.get("UnitFileState") not in ("enabled", None):
+        notes.append(f"{unit} is {properties['UnitFileState'] or 'not enabled'}: not started at boot")
+    return notes

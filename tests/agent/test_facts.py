@@ -88,7 +88,11 @@ def test_metrics_named_by_the_slots_own_state(
 ) -> None:
     monkeypatch.setattr(facts, "STATE", tmp_path)
     (tmp_path / "slots").mkdir()
-    state = {"service": "wrapper", "metrics": {"running": "fleet_running", "queued": "fleet_queued"}}
+    state = {
+        "service": "wrapper",
+        "unit": "w.service",
+        "metrics": {"running": "fleet_running", "queued": "fleet_queued"},
+    }
     (tmp_path / "slots" / "a.json").write_text(json.dumps(state))
     slot = ask(slots={"a": {"port": port}})["slots"]["a"]
     assert slot["state"] == state
@@ -146,10 +150,35 @@ def test_a_part_that_fails_leaves_the_rest(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "slots" / "a.json").write_text("{torn")
     found = ask(slots={"a": {"port": 1}}, paths=["/" + "x" * 5000])
     assert found["slots"]["a"]["state"] is None
-    assert "JSONDecodeError" in found["errors"]["slots.a"]
+    assert "slots/a.json is damaged" in found["errors"]["slots.a"]
     assert found["paths"] == {}
     assert "OSError" in found["errors"]["paths"]
     assert found["hostname"]
+
+
+@pytest.mark.parametrize("text", ["{torn", "[]", "{}"])
+def test_a_damaged_state_hides_no_health(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(facts, "STATE", tmp_path)
+    (tmp_path / "slots").mkdir()
+    (tmp_path / "slots" / "a.json").write_text(text)
+    found = ask(slots={"a": {"port": port}})
+    assert found["slots"]["a"]["health"]["status"] == 200
+    assert "is damaged" in found["errors"]["slots.a"]
+
+
+def test_a_rollout_that_only_ends_is_not_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "LOCKS", tmp_path)
+    monkeypatch.setattr(facts, "STATE", tmp_path)
+    with (tmp_path / "a.lock").open("w") as lock:
+        lock.write('{"rollout": "r1"}')
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert facts.locked_by("a") is not None
+        (tmp_path / "rollouts/r1").mkdir(parents=True)
+        (tmp_path / "rollouts/r1/result.json").write_text("{}")
+        assert facts.locked_by("a") is None
 
 
 def test_looking_at_a_lock_never_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

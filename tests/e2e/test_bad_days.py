@@ -240,6 +240,37 @@ def test_a_disk_without_room_for_the_model_is_said_by_the_plan(site: Site) -> No
     assert site.active("good") == "active"
 
 
+def test_a_damaged_and_a_lost_record(site: Site) -> None:
+    path = site.lab.state("ct200") / "slots" / f"{site.slot}.json"
+    on_host = f"/var/lib/fleetctl/slots/{site.slot}.json"
+    site.service("other")
+    site.run("deploy", "--service", "good")
+    for text in ('{"unit": ', "[]"):
+        path.write_text(text)
+        said = site.run("deploy", "--service", "other", expect=5)
+        assert f"{on_host} is damaged" in said
+        assert f"rm {on_host}" in said
+        (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+        assert (slot["health"], len(slot["notes"])) == ("ready", 1)
+    path.unlink()
+    site.run("deploy", "--service", "other")
+    site.run("rollback")
+    assert (site.active("good"), site.active("other")) == ("active", "inactive")
+
+
+def test_a_service_in_a_crash_loop_that_no_record_names(site: Site) -> None:
+    unit = f"{site.slot}-good.service"
+    site.run("deploy", "--service", "good")
+    (site.lab.state("ct200") / "slots" / f"{site.slot}.json").unlink()
+    loop = f"sed -i 's/^ExecStart=.*/ExecStart=false\\nRestart=always\\nRestartSec=300/' /etc/systemd/system/{unit}"
+    site.lab.run("ct200", f"{loop}; systemctl daemon-reload; systemctl restart {unit}; sleep 0.5")
+    (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+    assert (slot["unit"], slot["health"]) == (unit, "starting")
+    assert f"stop {unit} as it is" in site.run("deploy", "--service", "good", "--plan", expect=10)
+    site.run("deploy", "--service", "good")
+    assert site.generates()
+
+
 def test_a_template_with_an_undefined_variable(site: Site) -> None:
     template = site.folder / "templates/systemd/wrong.service.j2"
     template.write_text("[Service]\nExecStart={{ comand }}\n")

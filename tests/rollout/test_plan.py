@@ -13,7 +13,7 @@ from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import follow_bound
 from fleetctl.rollout.plan import Difference, Plan, difference
 from fleetctl.services.target import recorded_target
-from tests.rollout.test_status import HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
+from tests.rollout.test_status import DAMAGED, HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
 TEXT = "[Service]\nExecStart=/venv/bin/python\n"
 NEW = replace(recorded_target(HOST, "native", {"unit": UNIT}, adopted=False), unit_text=TEXT)
@@ -88,6 +88,19 @@ def test_a_crash_loop_is_said() -> None:
     (warning,) = planned(state=STATE, unit=looping).warnings
     assert "does not answer" in warning
     assert "restarted it 4 times" in warning
+
+
+def test_a_damaged_state_is_refused_with_the_way_on() -> None:
+    with pytest.raises(FleetError) as said:
+        planned(unit=THERE, owner=OWNER, errors={"slots.native": DAMAGED})
+    assert "rm /var/lib/fleetctl/slots/native.json" in said.value.fix
+
+
+def test_a_service_that_runs_without_a_record_is_adopted() -> None:
+    looping = {**THERE, "ActiveState": "activating", "SubState": "auto-restart"}
+    old = current_target(HOST, "native", facts(unit=looping))
+    assert old is not None
+    assert (old.service, old.unit, old.adopted) == ("ddtree", UNIT, True)
 
 
 def test_following_waits_for_what_is_settled_first() -> None:

@@ -162,6 +162,22 @@ def test_parts_of_the_facts_that_failed_are_shown() -> None:
     assert found.notes == ["torn", "no answer from systemctl"]
 
 
+DAMAGED = "/var/lib/fleetctl/slots/native.json is damaged: Expecting value"
+
+
+def test_a_damaged_state_says_the_way_on_and_hides_no_health() -> None:
+    found = status(unit=RUNNING, owner=OWNER, status=200, errors={"slots.native": DAMAGED})
+    assert (found.health, found.unit) == ("ready", UNIT)
+    way_on = "(`rm /var/lib/fleetctl/slots/native.json` there; the next deploy adopts the unit that serves)"
+    assert found.notes == [f"{DAMAGED} {way_on}"]
+
+
+def test_a_service_that_runs_without_a_record_is_not_an_empty_slot() -> None:
+    found = status(unit={**RUNNING, "ActiveState": "activating", "SubState": "auto-restart"})
+    assert (found.unit, found.health) == (UNIT, "starting")
+    assert found.notes == [f"not managed by fleetctl: {UNIT} runs, and no record names it"]
+
+
 def test_what_is_asked_for() -> None:
     assert facts_arguments(HOST) == {
         "slots": {"native": {"port": 30001, "gpus": [1]}},
