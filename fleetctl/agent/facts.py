@@ -82,21 +82,23 @@ class _Parts:
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
-    """``{"locked_by", "health"}`` of one slot, whether or not its state can be read.
+    """``{"locked_by", "health", "environment_there"}`` of one slot, whether or not its state can be read.
 
-    Its metrics' names are the asker's or its state's.
+    Its metrics' names are the asker's or its state's; ``environment_there`` is None where the state names none.
     """
     state = _readable_state(slot) or {}
+    environment = state.get("environment")
     metrics = place.get("metrics") or state.get("metrics") or {}
     return {
         "locked_by": locked_by(slot),
         "health": slot_health(place["port"], metrics),
+        "environment_there": Path(environment).is_dir() if environment else None,
     }
 
 
 def no_service(why: str) -> Dict[str, Any]:
     """The facts of a slot that could not be looked at."""
-    return {"locked_by": None, "health": no_health(why)}
+    return {"locked_by": None, "health": no_health(why), "environment_there": None}
 
 
 def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -168,4 +169,11 @@ def _drift(state: Facts, found: Facts, properties: Facts) -> list[str]:
     unit, notes = state.get("unit"), []
     if properties.get("UnitFileState") not in ("enabled", None):
         notes.append(f"{unit} is {properties['UnitFileState'] or 'not enabled'}: not started at boot")
+    text, sha = properties.get("text"), state.get("unit_sha256")
+    if text is not None and sha and hashlib.sha256(text.encode()).hexdigest() != sha:
+        notes.append(
+            f"the file of {unit} was changed since it was deployed: `fleetctl deploy --plan` shows it"
+        )
+    if found.get("environment_there") is False:
+        notes.append(f"{state.get('environment')} is not there: {unit} could not be started again")
     return notes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Site
+from tests.e2e.conftest import VENV, Site
 
 pytestmark = pytest.mark.lab
 
@@ -269,6 +269,19 @@ def test_a_service_in_a_crash_loop_that_no_record_names(site: Site) -> None:
     assert f"stop {unit} as it is" in site.run("deploy", "--service", "good", "--plan", expect=10)
     site.run("deploy", "--service", "good")
     assert site.generates()
+
+
+def test_status_shows_what_was_changed_by_hand(site: Site) -> None:
+    unit, environment = f"/etc/systemd/system/{site.slot}-good.service", VENV
+    site.run("deploy", "--service", "good")
+    site.lab.run("ct200", f"echo '# by hand' >> {unit}; mv {environment} {environment}.away")
+    try:
+        (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+    finally:
+        site.lab.run("ct200", f"mv {environment}.away {environment}")
+    changed, gone = slot["notes"]
+    assert "was changed since it was deployed" in changed
+    assert f"{environment} is not there" in gone
 
 
 def test_a_template_with_an_undefined_variable(site: Site) -> None:

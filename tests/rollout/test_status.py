@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Any
 
@@ -50,10 +51,12 @@ def facts(
     owner: dict[str, Any] | None = None,
     status: int | None = None,
     locked_by: dict[str, Any] | None = None,
+    environment_there: bool = True,
     **more: Any,
 ) -> dict[str, Any]:
     health = {"status": status, "models": ["smol"] if status else [], "running": None, "queued": None}
     slot = {"state": state, "locked_by": locked_by, "health": {**health, "error": None}}
+    slot["environment_there"] = environment_there
     units = {UNIT: unit} if unit else {}
     return {"slots": {"native": slot}, "ports": {"30001": owner}, "units": units, "errors": {}, **more}
 
@@ -176,6 +179,19 @@ def test_a_service_that_runs_without_a_record_is_not_an_empty_slot() -> None:
     found = status(unit={**RUNNING, "ActiveState": "activating", "SubState": "auto-restart"})
     assert (found.unit, found.health) == (UNIT, "starting")
     assert found.notes == [f"not managed by fleetctl: {UNIT} runs, and no record names it"]
+
+
+def test_what_was_changed_by_hand_since_the_deploy() -> None:
+    text = "[Service]\n"
+    state = {**STATE, "unit_sha256": hashlib.sha256(text.encode()).hexdigest()}
+    parts: dict[str, Any] = {"state": state, "owner": OWNER, "status": 200}
+    assert status(**parts, unit={**RUNNING, "text": text}).notes == []
+    found = status(**parts, unit={**RUNNING, "text": text + "Nice=1\n"})
+    assert found.notes == [
+        f"the file of {UNIT} was changed since it was deployed: `fleetctl deploy --plan` shows it"
+    ]
+    found = status(**parts, unit={**RUNNING, "text": text}, environment_there=False)
+    assert found.notes == [f"{STATE['environment']} is not there: {UNIT} could not be started again"]
 
 
 def test_what_is_asked_for() -> None:
