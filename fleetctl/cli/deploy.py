@@ -29,8 +29,8 @@ def deploy(
 ) -> None:
     """Put a service into its slot: environment, unit, start, probes; or everything back as it was.
 
-    Exit codes: 0 deployed or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
-    7 not restored, 10 --plan found changes.
+    Exit codes: 0 deployed or nothing to do, 5 refused and nothing changed, 6 failed and the slot is as before
+    (the old service back and proven, or empty), 7 not restored, 10 --plan found changes.
     """
     from fleetctl.cli.rollouts import run_rollouts
     from fleetctl.inventory.loader import load_fleet

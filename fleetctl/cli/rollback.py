@@ -21,8 +21,8 @@ def rollback(
 ) -> None:
     """Put the slot's previous service back, by the same probes; a second rollback undoes the first.
 
-    Exit codes: 0 rolled back, 2 nothing to go back to, 5 refused and nothing changed, 6 failed and what was there is
-    back, 7 not restored, 10 --plan found changes.
+    Exit codes: 0 rolled back, 2 nothing to go back to, 5 refused and nothing changed, 6 failed and the slot is
+    as before, 7 not restored, 10 --plan found changes.
     """
     from fleetctl.cli.rollouts import run_rollouts
     from fleetctl.inventory.loader import load_fleet

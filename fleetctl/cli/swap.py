@@ -22,7 +22,7 @@ def swap(
 ) -> None:
     """Swap one service for another behind probes that fail fast; the old one comes back if the new one fails.
 
-    Exit codes: 0 swapped or nothing to do, 5 refused and nothing changed, 6 failed and the old service is back,
+    Exit codes: 0 swapped or nothing to do, 5 refused and nothing changed, 6 failed and the slot is as before,
     7 not restored, 10 --plan found changes.
     """
     from fleetctl.cli.rollouts import run_rollouts
