@@ -1,0 +1,1 @@
+"""All rules, one module a family; importing this registers them."""
