@@ -16,6 +16,7 @@ from fleetctl.agent.staging import SUFFIX, remove_leftovers
 from fleetctl.agent.users import PROC, UNITS, users
 
 CLEAN_S = 120.0
+INCOMING = "incoming"
 Emit = Callable[[Dict[str, Any]], None]
 
 
@@ -26,8 +27,8 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     ``names``), ``plan`` (change nothing), ``root``?, ``units``? (folders), ``proc``?. Result: ``{"removed":
     [ENV], "kept": [ENV], "freed_bytes"}`` with ENV ``{"path", "name", "digest", "built_at", "used_by": [text],
     "own_bytes", "shared_bytes"}``. Used is what a slot runs or ran before, what a unit file names, and what a
-    process has mapped. Raises :class:`AgentError` (exit 5) when one of ``names`` is used, 2 when one is not
-    there; then nothing is removed.
+    process has mapped. What transfers that broke off have left goes too. Raises :class:`AgentError` (exit 5)
+    when one of ``names`` is used, 2 when one is not there; then nothing is removed.
     """
     root = Path(args.get("root", ROOT))
     found = survey(root, args.get("units", UNITS), args.get("proc", PROC))
@@ -40,6 +41,7 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             _remove(Path(one["path"]))
             emit({"step": "prune", "state": "ok", "text": f"removed {one['path']}"})
         remove_leftovers(root / "envs")
+        remove_leftovers(root / INCOMING, "*")
         _clean_cache(root)
     return {
         "removed": going,

@@ -74,10 +74,10 @@ def staged(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Iter
         os.close(fd)
 
 
-def remove_leftovers(folder: Path) -> int:
-    """Remove each ``*.building`` folder that no process holds; how many there were."""
+def remove_leftovers(folder: Path, names: str = "*" + SUFFIX) -> int:
+    """Remove each folder of such a name that no process holds; how many there were."""
     removed = 0
-    for path in folder.glob("*" + SUFFIX):
+    for path in folder.glob(names):
         fd = _open(path)
         if fd is None:
             continue

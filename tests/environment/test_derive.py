@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -443,7 +444,14 @@ def test_prune_keeps_what_is_used(host: Host, tmp_path: Path) -> None:
         assert {one["name"] for one in prune({**args, "keep": 1}, host.events.append)["removed"]} == set()
         listed = {one["name"]: one for one in list_environments({**args, "sizes": True}, host.events.append)}
         assert 0 < listed["idle"]["own_bytes"] < listed["idle"]["shared_bytes"]
+        broken, going_on = host.root / "incoming/ct129-a", host.root / "incoming/ct129-b"
+        for folder in (broken, going_on):
+            folder.mkdir(parents=True)
+        held = os.open(going_on, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(held, fcntl.LOCK_EX)
         done = prune({**args, "names": ["idle"]}, host.events.append)
+        assert (broken.exists(), going_on.exists()) == (False, True)
+        os.close(held)
         assert done["freed_bytes"] == listed["idle"]["own_bytes"]
         assert not host.path("idle").exists() and host.path("first").exists()
     finally:
