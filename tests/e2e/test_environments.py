@@ -201,8 +201,8 @@ def test_an_environment_that_was_changed_is_not_put_into_service(fleet: Fleet) -
     tree = next(one["path"] for one in listed if one["name"] == "tree")
     fleet.lab.run("ct200", "systemctl stop standin-dflash.service")
     touched = f"{tree}/lib/python3.*/site-packages/soundfile.py"
-    fleet.lab.run("ct200", f"cp {touched} /root/kept.py && sed -i 's/read/raed/' {touched}")
+    fleet.lab.run("ct200", f"cp {touched} /var/tmp/kept.py && sed -i 's/read/raed/' {touched}")
     said = fleet.run("deploy", "ct200", "--service", "dflash", expect=5)
     assert "soundfile" in said
-    fleet.lab.run("ct200", f"cp /root/kept.py {touched}")
+    fleet.lab.run("ct200", f"mv /var/tmp/kept.py {touched}")
     assert "serves" in fleet.run("deploy", "ct200", "--service", "dflash")

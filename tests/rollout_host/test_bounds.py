@@ -88,11 +88,11 @@ def test_a_disk_that_fills_up_in_the_middle_does_not_stop_the_undo(hosts: list[H
     site = Site(hosts[1])
     old = site.deploy("good")
     records = "/var/lib/fleetctl/rollouts"
-    site.host.run(f"mount -t tmpfs -o size=1m none {records}")
+    site.host.run(f"mount -t tmpfs -o size=16m none {records}")
 
     def fill(event: Json) -> None:
         if event["step"] == "health" and event["state"] == "begin":
-            site.host.run(f"dd if=/dev/zero of={records}/full bs=4k status=none", check=False)
+            site.host.run(f"dd if=/dev/zero of={records}/full bs=64k status=none", check=False)
 
     try:
         _, result = site.roll(site.plan(site.target("new", load=1, tokens=3), old), fill)
