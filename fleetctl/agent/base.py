@@ -8,11 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set
 
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.foldertree import CACHE, Tree, listed, require_plain, shown, walk
 from fleetctl.agent.installed import Site, find_site
 from fleetctl.agent.marker import Proof
+from fleetctl.agent.paths import MARKER
 
 ASK_S = 30.0
 ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.implementation.cache_tag, sys.implementation.name)"

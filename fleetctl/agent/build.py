@@ -18,12 +18,13 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from fleetctl.agent.bytecode import compile_command, link_compiled, nearest
 from fleetctl.agent.child import Children, refusal
-from fleetctl.agent.environments import MARKER, ROOT, environment_path, is_whole, marker
+from fleetctl.agent.environments import environment_path, is_whole, marker
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import write_json
 from fleetctl.agent.foldertree import walk
 from fleetctl.agent.installed import find_site
 from fleetctl.agent.marker import facts
+from fleetctl.agent.paths import MARKER, ROOT
 from fleetctl.agent.staging import (
     REFUSALS,
     Staging,

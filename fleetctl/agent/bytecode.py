@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, Optional, Tuple
 
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.files import read_json
+from fleetctl.agent.paths import MARKER
 
 PARALLEL_FROM = 500
 SKIPPED = r"/site-packages/.*/tests/"

@@ -11,9 +11,9 @@ import stat
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.files import read_json
+from fleetctl.agent.paths import MARKER
 
 Emit = Callable[[Dict[str, Any]], None]
 CONTENT_MAX = 8 << 20

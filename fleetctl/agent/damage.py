@@ -8,18 +8,17 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
-from fleetctl.agent.environments import MARKER as ENVIRONMENT_MARKER
-from fleetctl.agent.environments import ROOT, size
+from fleetctl.agent.environments import size
 from fleetctl.agent.files import read_json
+from fleetctl.agent.paths import ENVS, MARKER, MODEL_MARKER
 
-ENVIRONMENTS = Path(ROOT) / "envs"
-MODEL_MARKER = ".fleetctl-model.json"
+ENVIRONMENTS = Path(ENVS)
 WHEEL_INFO = re.compile(r"([^-]+-[^-]+)-")
 
 
 def environment_damage(path: Path) -> List[str]:
     """What an environment that fleetctl built lacks of its distributions' files; nothing of any other folder."""
-    marker = _json(path / ENVIRONMENT_MARKER)
+    marker = _json(path / MARKER)
     if path.parent != ENVIRONMENTS or not marker:
         return []
     lost = []

@@ -19,7 +19,7 @@ from fleetctl.agent.build import STEP_S, WAIT_S, made_by_another
 from fleetctl.agent.bytecode import compile_command, compile_listed, uncompiled
 from fleetctl.agent.checks import Checks
 from fleetctl.agent.child import Children, refusal
-from fleetctl.agent.environments import MARKER, ROOT, environment_path, marker
+from fleetctl.agent.environments import environment_path, marker
 from fleetctl.agent.errors import INPUT, AgentError
 from fleetctl.agent.files import write_json
 from fleetctl.agent.foldertree import Tree, differences, walk
@@ -29,6 +29,7 @@ from fleetctl.agent.marker import facts
 from fleetctl.agent.mentions import Paths
 from fleetctl.agent.overlay import Overlay, Source
 from fleetctl.agent.patching import apply_patches, patch_digest
+from fleetctl.agent.paths import MARKER, ROOT
 from fleetctl.agent.relocate import Relocation, editable_outside
 from fleetctl.agent.removal import remove
 from fleetctl.agent.staging import (

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent.files import read_json
+from fleetctl.agent.paths import MARKER, ROOT
 from fleetctl.agent.staging import SUFFIX, device, free_bytes
-
-ROOT = "/var/lib/fleetctl"
-MARKER = ".fleetctl-env.json"
 
 
 def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Callable, Dict
 
 from fleetctl.agent.base import Base, require_apart
-from fleetctl.agent.environments import ROOT, environment_path, marker
+from fleetctl.agent.environments import environment_path, marker
 from fleetctl.agent.linktree import COPY, choose
+from fleetctl.agent.paths import ROOT
 from fleetctl.agent.staging import free_bytes
 
 

@@ -12,11 +12,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent import gpus, net, systemd
+from fleetctl.agent import gpus, net, paths, systemd
 from fleetctl.agent.errors import AgentError
 
-STATE = Path("/var/lib/fleetctl")
-LOCKS = Path("/run/fleetctl")
+STATE = Path(paths.ROOT)
+LOCKS = Path(paths.LOCKS)
 HEALTH_S = 1.0
 PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 

@@ -6,8 +6,8 @@ import hashlib
 import os
 from typing import Dict, List, Optional, Set
 
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.errors import PREFLIGHT, AgentError
+from fleetctl.agent.paths import MARKER
 
 SHOWN = 5
 CACHE = "__pycache__/"

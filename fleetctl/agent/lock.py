@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from fleetctl.agent.errors import LOCKED, AgentError
+from fleetctl.agent.paths import LOCKS
 from fleetctl.agent.record import checked_name
 
-FOLDER = Path("/run/fleetctl")
+FOLDER = Path(LOCKS)
 RETRY_S = 0.05
 
 

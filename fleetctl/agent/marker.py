@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 from typing import Any, Dict, Iterable, Optional
 
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.files import read_json
 from fleetctl.agent.foldertree import Tree
 from fleetctl.agent.installed import Site
+from fleetctl.agent.paths import MARKER
 
 
 class Proof:

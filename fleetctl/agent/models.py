@@ -10,11 +10,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict
 
-from fleetctl.agent.damage import MODEL_MARKER as MARKER
 from fleetctl.agent.damage import model_damage
 from fleetctl.agent.environments import size
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import read_json, sync_folder, write_json
+from fleetctl.agent.paths import MODEL_MARKER as MARKER
 from fleetctl.agent.staging import device, disk_errors, free_bytes, sync
 
 SUFFIX = ".partial"

@@ -11,11 +11,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
 from fleetctl.agent import damage, files, gpus, lock, net, probes, record, systemd
 from fleetctl.agent.before import CONTEXT_MIB, lasts
+from fleetctl.agent.paths import ENVS, MARKER
 
 Json = Dict[str, Any]
 
-ENVIRONMENTS = record.HOME / "envs"
-MARKER = ".fleetctl-env.json"
+ENVIRONMENTS = Path(ENVS)
 ROOM_BYTES = 4 << 20
 ROOM_FILES = 16
 UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")

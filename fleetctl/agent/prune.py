@@ -8,15 +8,15 @@ import subprocess
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List
 
-from fleetctl.agent.environments import MARKER, ROOT, environments
+from fleetctl.agent.environments import environments
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import read_json, sync_folder
+from fleetctl.agent.paths import MARKER, ROOT
 from fleetctl.agent.sizes import CACHE, cache_links, sizes, trees, unused_packages
 from fleetctl.agent.staging import SUFFIX, remove_leftovers
 from fleetctl.agent.users import PROC, UNITS, users
 
 CLEAN_S = 120.0
-INCOMING = "incoming"
 Emit = Callable[[Dict[str, Any]], None]
 
 
@@ -41,7 +41,7 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             _remove(Path(one["path"]))
             emit({"step": "prune", "state": "ok", "text": f"removed {one['path']}"})
         remove_leftovers(root / "envs")
-        remove_leftovers(root / INCOMING, "*")
+        remove_leftovers(root / "incoming", "*")
         _clean_cache(root)
     return {
         "removed": going,

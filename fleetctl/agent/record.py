@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
-from fleetctl.agent import files
+from fleetctl.agent import files, paths
 from fleetctl.agent.errors import AgentError
 
-HOME = Path("/var/lib/fleetctl")
-ROLLOUTS = HOME / "rollouts"
-SLOTS = HOME / "slots"
+HOME = Path(paths.ROOT)
+ROLLOUTS = Path(paths.ROLLOUTS)
+SLOTS = Path(paths.SLOTS)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
 UNDO_SLACK_S = 60.0

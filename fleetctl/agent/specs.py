@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 
-from fleetctl.agent.environments import MARKER, ROOT
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.files import read_json, write_json
+from fleetctl.agent.paths import MARKER, ROOT
 
 Emit = Callable[[Dict[str, Any]], None]
 FOLDER = "specs"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from fleetctl.agent.bom import Capture
-from fleetctl.agent.environments import MARKER
 from fleetctl.agent.files import read_json, read_start
+from fleetctl.agent.paths import MARKER
 from fleetctl.agent.preflight import finding
 from fleetctl.agent.tree import Tree, exists, inside, shown
 

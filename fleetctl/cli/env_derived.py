@@ -9,10 +9,10 @@ import typer
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import progress
 from fleetctl.environment.spec import EnvironmentSpec
-from fleetctl.environment.specified import survey_specified
 from fleetctl.errors import Exit
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
+from fleetctl.rollout.specified import survey_specified
 from fleetctl.transport.agent import open_agent
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from fleetctl.agent.paths import INCOMING
 from fleetctl.environment.bom import Bom
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending
@@ -22,7 +23,6 @@ from fleetctl.inventory.models import Host
 from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.relay import relay
 
-INCOMING = "/var/lib/fleetctl/incoming"
 REFERENCES = 5
 RECORD_S = 60.0
 

@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fleetctl.agent.paths import ENVS
 from fleetctl.environment.bring import brought_parts
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.overlay import OverlayPlan
 from fleetctl.inventory.models import Host
 from fleetctl.transport.agent import Agent
 
-ROOT = "/var/lib/fleetctl"
-
 
 def derived_path(plan: OverlayPlan, name: str) -> str:
     """Where the result will be."""
-    return f"{ROOT}/envs/{name}-{plan.digest}"
-
-
-def part_folder(name: str, version: str, record: str) -> str:
-    """Where one distribution's files lie on the base's host when they came from another one."""
-    return f"{ROOT}/parts/{name}-{version}-{record[:12]}"
+    return f"{ENVS}/{name}-{plan.digest}"
 
 
 def derive_arguments(

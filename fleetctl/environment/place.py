@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.agent import paths
 from fleetctl.environment.spec import ENVS
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
@@ -16,7 +17,6 @@ from fleetctl.inventory.nearest import hint, nearest
 if TYPE_CHECKING:
     from fleetctl.transport.agent import Agent
 
-ON_HOST = "/var/lib/fleetctl/envs"
 FORMS = "HOST, HOST:/path, HOST:NAME, a BOM file, or envs/NAME"
 NAME_LIMIT = 63
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -130,7 +130,7 @@ def _on_host(fleet: Fleet, name: str, rest: str, text: str) -> Place:
     if rest in host.environments:
         return _of_inventory(host, host.environments[rest], text)
     if _BUILT.match(rest):
-        return Place(text, host, path=f"{ON_HOST}/{rest}")
+        return Place(text, host, path=f"{paths.ENVS}/{rest}")
     if not _NAME.match(rest):
         known = ", ".join(sorted(host.environments)) or "none"
         raise FleetError(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.agent.paths import WHEELHOUSE
 from fleetctl.environment.events import OnEvent, throttled
 from fleetctl.environment.platform import HostPlatform
 from fleetctl.environment.spec import EnvironmentSpec
@@ -17,7 +18,6 @@ from fleetctl.transport.bulk import Progress, push
 from fleetctl.transport.settings import Host
 
 HASHING_S = 600.0
-WHEELHOUSE = "/var/lib/fleetctl/wheelhouse"
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from fleetctl.agent.paths import SLOTS
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
 from fleetctl.services.target import Target, recorded_target
@@ -28,7 +29,7 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         f"{part}: {facts['errors'][part]}" for part in (f"slots.{slot}", *PARTS) if part in facts["errors"]
     ]
     if unread:
-        path = f"/var/lib/fleetctl/slots/{slot}.json"
+        path = f"{SLOTS}/{slot}.json"
         fix = f"see {path} and systemd there; nothing was changed"
         if DAMAGED in unread[0]:
             fix = f"remove it: `rm {path}` there; the next deploy adopts the unit that serves, and only what was "

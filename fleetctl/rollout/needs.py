@@ -9,11 +9,11 @@ from typing import Any
 from fleetctl.environment.bom import require_verified
 from fleetctl.environment.room import Want
 from fleetctl.environment.spec import load_spec
-from fleetctl.environment.specified import survey_specified
 from fleetctl.environment.weights import apply_model, survey_model
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
 from fleetctl.rollout.current import Facts
+from fleetctl.rollout.specified import survey_specified
 from fleetctl.transport.agent import Agent
 
 OnEvent = Callable[[dict[str, Any]], None]

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from fleetctl.agent.paths import SLOTS
 from fleetctl.inventory.models import Host, Service, Slot
 from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
 
@@ -135,7 +136,7 @@ def _notes(
     notes = [f"{rollout_words(lock)} is at work"] if lock else []
     unread = facts["errors"].get(f"slots.{slot.name}")
     if unread:
-        path = f"/var/lib/fleetctl/slots/{slot.name}.json"
+        path = f"{SLOTS}/{slot.name}.json"
         way_on = (
             f" (`rm {path}` there; the next deploy adopts the unit that serves)" if DAMAGED in unread else ""
         )

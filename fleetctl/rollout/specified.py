@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.agent.paths import ENVS
 from fleetctl.environment.bom import Bom, capture, require_verified
 from fleetctl.environment.bring import bring_environment
 from fleetctl.environment.derived import apply_clone, plan_clone
@@ -32,7 +33,6 @@ from fleetctl.patches.plan import derived_digest
 from fleetctl.transport.agent import Agent, open_agent
 
 PROVING_S = 600.0
-ENVS = "/var/lib/fleetctl/envs"
 Made = Callable[[OnEvent], None]
 
 

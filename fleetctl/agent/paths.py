@@ -1,0 +1,13 @@
+"""Where fleetctl's things are on a host, and the files that say what a folder is."""
+
+from __future__ import annotations
+
+ROOT = "/var/lib/fleetctl"
+ENVS = f"{ROOT}/envs"
+INCOMING = f"{ROOT}/incoming"
+ROLLOUTS = f"{ROOT}/rollouts"
+SLOTS = f"{ROOT}/slots"
+WHEELHOUSE = f"{ROOT}/wheelhouse"
+LOCKS = "/run/fleetctl"
+MARKER = ".fleetctl-env.json"
+MODEL_MARKER = ".fleetctl-model.json"
