@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set
 
+from fleetctl.agent.beside import activated
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.foldertree import CACHE, Tree, listed, require_plain, shown, walk
 from fleetctl.agent.installed import Site, find_site
@@ -16,7 +16,6 @@ from fleetctl.agent.paths import MARKER
 
 ASK_S = 30.0
 ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.implementation.cache_tag, sys.implementation.name)"
-ACTIVATED = re.compile(r"^(?:export )?VIRTUAL_ENV=(['\"]?)(/[^'\"\n]+)\1$", re.MULTILINE)
 
 
 class Trust:
@@ -32,7 +31,7 @@ class Trust:
         self.proof = Proof((tree or settled_walk(path)) if marked else Tree(path))
         ours = real.startswith(home + "/")
         self.immutable = ours and (self.proof.holds or not real.startswith(home + "/envs/"))
-        self.old = sorted({path, real, *_activated(path), *filter(None, [moved_from])})
+        self.old = sorted({path, real, *activated(path), *filter(None, [moved_from])})
 
     def candidates(self, files: List[str]) -> List[str]:
         """Those of the files that may name an old path: what the marker says, or else all."""
@@ -166,12 +165,3 @@ def _answer(asked: "subprocess.Popen[bytes]", path: str) -> Dict[str, str]:
         )
     short = {"cpython": "cp", "pypy": "pp"}.get(words[2], words[2])
     return {"version": words[0], "cache": words[1], "tag": short + "".join(words[0].split(".")[:2])}
-
-
-def _activated(path: str) -> List[str]:
-    """The path that ``activate`` sets: another one, where the venv was moved by hand."""
-    try:
-        text = Path(path, "bin", "activate").read_text("utf-8", "surrogateescape")
-    except OSError:
-        return []
-    return [match[1].rstrip("/") for match in ACTIVATED.findall(text)]

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-from fleetctl.agent import drift, unowned
+from fleetctl.agent import beside, drift, unowned
 from fleetctl.agent.conda import CondaPackages
 from fleetctl.agent.distributions import Distribution, added_folders, find_distributions
 from fleetctl.agent.files import read_start
@@ -51,7 +51,9 @@ class Native(NamedTuple):
 class Capture:
     """One capture: its parts in order, each an event."""
 
-    def __init__(self, path: str, emit: Emit, hashes: bool, native: bool) -> None:
+    def __init__(self, path: str, emit: Emit, hashes: bool, native: bool, places: Sequence[str] = ()) -> None:
+        """``places`` are other paths that the environment's files may take for its own."""
+        self.places = {*places, path.rstrip("/")}
         self.hashes = hashes
         self.native = native
         self.emit = emit
@@ -219,8 +221,16 @@ class Capture:
             lines += drift.content(one, checked.drift[one.info])
         sites = self.layout.sites
         lines += [f"file {unowned.from_site(path, sites)} {digest}" for path, digest in checked.code.items()]
+        lines += [f"beside {path} {digest}" for path, digest in self._beside().items()]
+        if self.layout.has_system_packages:
+            lines.append("system-site-packages")
         text = "\0".join(sorted(lines))
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+    def _beside(self) -> Dict[str, str]:
+        root = self.layout.root
+        files = beside.beside(self.unowned, self.layout.sites)
+        return beside.digests(self.tree, files, {*self.places, root, os.path.realpath(root)}, self.problems)
 
 
 def _describe(one: Distribution, found: drift.Drift) -> Json:

@@ -92,6 +92,8 @@ def content(one: Distribution, drift: Drift) -> List[str]:
     Scripts beside site-packages are left out: their first line names the environment.
     """
     lines = [f"distribution {one.name} {one.version} {one.record_sha256}"]
+    if one.record.state != "ok":
+        lines.append(f"record {one.name} {one.version} {one.record.state} {one.record.why}")
     for path, digest in drift.changed.items():
         entry = one.owned[path]
         if not leaves(normal(entry.path)):

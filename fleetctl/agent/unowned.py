@@ -55,8 +55,12 @@ def unowned_files(
 
 def is_code(path: str, sites: Sequence[str]) -> bool:
     """Whether Python may load an unowned file: by import, as a library, or at its start."""
-    in_site = any(not site or path.startswith(site + "/") for site in sites)
-    return in_site and (path.endswith((".py", ".pth")) or LIBRARY.search(path) is not None)
+    return in_site(path, sites) and (path.endswith((".py", ".pth")) or LIBRARY.search(path) is not None)
+
+
+def in_site(path: str, sites: Sequence[str]) -> bool:
+    """Whether a path lies in one of the site-packages folders."""
+    return any(not site or path.startswith(site + "/") for site in sites)
 
 
 def from_site(path: str, sites: Sequence[str]) -> str:

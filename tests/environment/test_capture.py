@@ -280,3 +280,49 @@ def test_every_python_of_a_host_captures_the_same(venv: Path, tmp_path: Path, py
     (site(venv) / "large.py").symlink_to(tmp_path / "large.py")
     bom = bom_by_agent(tmp_path, python, venv)
     assert (bom["checked_bytes"] > ALONE_COST, bom["digest"]) == (True, bom_of(venv)["digest"])
+
+
+def _more_in_bin(venv: Path) -> None:
+    (venv / "bin" / "serve").write_text("#!/bin/sh\nexec true\n")
+
+
+def _more_in_share(venv: Path) -> None:
+    (venv / "share").mkdir()
+    (venv / "share" / "kernels.json").write_text("{}")
+
+
+def _sees_the_systems(venv: Path) -> None:
+    settings = venv / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("packages = false", "packages = true"))
+
+
+def _record_of_noise(venv: Path) -> None:
+    (site(venv) / "beta-2.0.dist-info" / "RECORD").write_bytes(b"\xff\x00,noise")
+
+
+def _no_record(venv: Path) -> None:
+    (site(venv) / "beta-2.0.dist-info" / "RECORD").unlink()
+
+
+def test_the_digest_tells_what_lies_beside_the_packages(template: Path, tmp_path: Path) -> None:
+    changes = (_more_in_bin, _more_in_share, _sees_the_systems, _record_of_noise, _no_record)
+    digests = {bom_of(template)["digest"]}
+    for change in changes:
+        changed = shutil.copytree(template, tmp_path / change.__name__, symlinks=True)
+        change(changed)
+        digests.add(bom_of(changed)["digest"])
+    assert len(digests) == 1 + len(changes)
+
+
+def test_a_script_that_names_its_environment_has_the_same_digest_elsewhere(
+    venv: Path, tmp_path: Path
+) -> None:
+    (venv / "bin" / "serve").write_text(f"#!{venv}/bin/python\nprint('{venv}/share')\n")
+    (venv / "run.log").write_text("a server's words")
+    digest = bom_of(venv)["digest"]
+    moved = shutil.copytree(venv, tmp_path / "moved", symlinks=True)
+    (moved / "bin" / "serve").write_text(f"#!{moved}/bin/python\nprint('{moved}/share')\n")
+    (moved / "run.log").write_text("other words")
+    assert bom_of(moved)["digest"] == digest
+    (moved / "bin" / "serve").write_text(f"#!{moved}/bin/python\nprint('{moved}/other')\n")
+    assert bom_of(moved)["digest"] != digest
