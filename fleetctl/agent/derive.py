@@ -217,6 +217,7 @@ class _Derivation:
             method = choose(source.site.file(source.record), self.home, trust.immutable)
             change = Overlay(self.site, source, method, trust.proof)
             change.apply(coming)
+            source.require_record(self.site.digest(source.info), wanted.get("record"))
             self.changed |= change.added | change.removed
             moving = Relocation(self.home, trust.old, self.final)
             moving.files(trust.candidates(sorted(change.added)))

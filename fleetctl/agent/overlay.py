@@ -9,14 +9,17 @@ from __future__ import annotations
 import filecmp
 import os
 from pathlib import Path
-from typing import Dict, List, Set
+from typing import Dict, List, Optional, Set
 
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.foldertree import listed, shown
 from fleetctl.agent.installed import Site, canonical
 from fleetctl.agent.linktree import place
 from fleetctl.agent.marker import Proof
+from fleetctl.agent.reader import Job, read_all
 from fleetctl.agent.rewrite import SUFFIX, forget_compiled, glob_escaped, prune_empty
+from fleetctl.agent.scaffold import is_scaffold
+from fleetctl.agent.wheel_record import INSTALLERS_OWN, Entry, read_record
 
 
 class Source:
@@ -37,15 +40,33 @@ class Source:
         """Path inside an environment → path of the file here; byte code left out.
 
         Raises :class:`AgentError` (exit 5) for a RECORD that is missing, malformed or points out, that names
-        files that are not there, and for a copy of a package inside itself.
+        files that are not there, the venv's own, or files without a hash, and for a copy of a package inside itself.
         """
         rows = [row for row in self.site.record(self.info) if not row.path.endswith(".pyc")]
         found = {self.site.inside(row.path): row.path for row in rows}
         missing = [path for inside, path in found.items() if not os.path.exists(self.site.file(inside))]
         if missing:
             raise self.refused(f"{len(missing)} files of its RECORD are missing", listed(missing))
+        own = [path for inside, path in found.items() if is_scaffold(inside)]
+        if own:
+            raise self.refused(f"its RECORD names what makes a venv: {listed(own)}", "")
+        unhashed = (
+            found.keys() - self.hashes().keys() - {self.site.inside(path) for path in self._installers_own()}
+        )
+        if unhashed:
+            what = f"its RECORD has no hash of {listed(sorted(unhashed))}, so nothing says what must come"
+            raise self.refused(what, "")
         require_no_nested(self.site, set(found), self.distribution)
         return {inside: self._whole(inside) for inside in found}
+
+    def hashes(self) -> Dict[str, Entry]:
+        """Path inside an environment → what its RECORD says of it; without what each installer writes anew."""
+        entries = read_record(Path(self.site.packages, self.info, "RECORD")).entries
+        own = self._installers_own()
+        return {self.site.inside(one.path): one for one in entries if one.digest and one.path not in own}
+
+    def _installers_own(self) -> Set[str]:
+        return {f"{self.info}/{name}" for name in INSTALLERS_OWN}
 
     def _whole(self, inside: str) -> str:
         """The file itself, where a link leads to it from inside; out of the source no link may lead."""
@@ -56,6 +77,12 @@ class Source:
         if not real.startswith(root + "/"):
             raise self.refused(f"{shown(inside)} is a link that leads out of it", real)
         return real
+
+    def require_record(self, came: Optional[str], planned: Optional[str]) -> None:
+        """Refuse where another RECORD came than the one that was ``planned`` (None: any)."""
+        if planned is not None and came != planned:
+            what = "it was changed since this was planned: its RECORD is another one; run it again"
+            raise self.refused(what, f"planned {planned[:12]}, came {(came or 'none')[:12]}")
 
     def refused(self, what: str, evidence: str) -> AgentError:
         """The error for a distribution that cannot be taken from here."""
@@ -78,6 +105,7 @@ class Overlay:
         self.method = method
         self.removed: Set[str] = set()
         self.added: Set[str] = set()
+        self._folders: Set[str] = set()
 
     def apply(self, coming: Dict[str, str]) -> None:
         """Remove the old distribution, bring the new one's files (:meth:`Source.files`).
@@ -94,6 +122,24 @@ class Overlay:
             if inside.endswith(".py"):
                 self._add_compiled(inside, file)
         require_no_nested(self.site, set(coming), name)
+        self._require_hashes()
+
+    def _require_hashes(self) -> None:
+        """What lies there now is what the RECORD says, whatever happened to it on its way."""
+        wanted = self.source.hashes()
+        paths = [path for path in sorted(self.added) if path in wanted]
+        jobs = []
+        for path in paths:
+            file = f"{self.site.environment}/{path}"
+            jobs.append(Job(file, wanted[path].algorithm, os.stat(file).st_size))
+        answers = read_all(jobs, lambda done, total: None)
+        other = [path for path, answer in zip(paths, answers) if answer.digest != wanted[path].digest]
+        if other:
+            raise self.source.refused(
+                f"{len(other)} of its files {'is' if len(other) == 1 else 'are'} not what its RECORD says: "
+                f"{listed(other)}",
+                " ".join(other[:20]),
+            )
 
     def _others(self, infos: Set[str]) -> Dict[str, str]:
         """Path → the ``.dist-info`` of another distribution that owns it; one without RECORD owns nothing."""
@@ -106,6 +152,8 @@ class Overlay:
     def _remove(self, info: str, others: Dict[str, str]) -> None:
         folders = set()
         for inside in self.site.files(info) - others.keys():
+            if is_scaffold(inside):
+                continue
             file = f"{self.site.environment}/{inside}"
             forget_compiled(file)
             if os.path.lexists(file) and not (os.path.isdir(file) and not os.path.islink(file)):
@@ -125,16 +173,29 @@ class Overlay:
             if filecmp.cmp(file, target, shallow=False):
                 return
             raise self.source.refused(f"{shown(inside)} is also {others[inside]}'s, with other content", "")
-        try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-        except (FileExistsError, NotADirectoryError):
-            raise self.source.refused(f"a file stands where {shown(inside)} needs a folder", "") from None
+        self._make_folder(inside)
         if os.path.isdir(target) and not os.path.islink(target):
             raise self.source.refused(f"a folder stands where {shown(inside)} belongs", "")
         forget_compiled(target)
         place(file, target + SUFFIX, self.method)
         os.replace(target + SUFFIX, target)
         self.added.add(inside)
+
+    def _make_folder(self, inside: str) -> None:
+        """The folder of a file, which no link leads away from where its RECORD says."""
+        folder = os.path.dirname(inside)
+        if folder in self._folders:
+            return
+        place = f"{self.site.environment}/{folder}"
+        try:
+            os.makedirs(place, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise self.source.refused(f"a file stands where {shown(inside)} needs a folder", "") from None
+        if os.path.realpath(place) != os.path.join(os.path.realpath(self.site.environment), folder).rstrip(
+            "/"
+        ):
+            raise self.source.refused(f"a link leads away from where {shown(inside)} belongs", "")
+        self._folders.add(folder)
 
     def _add_compiled(self, inside: str, file: str) -> None:
         """Byte code from there, where fleetctl compiled it and the source keeps its time."""

@@ -11,6 +11,7 @@ from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.foldertree import shown
 from fleetctl.agent.installed import Site, canonical
 from fleetctl.agent.rewrite import forget_compiled, prune_empty
+from fleetctl.agent.scaffold import is_scaffold
 
 
 def remove(site: Site, distributions: List[str], paths: List[str]) -> Set[str]:
@@ -47,7 +48,7 @@ def _owned(site: Site, infos: Dict[str, List[str]]) -> Set[str]:
 
 
 def _remove_files(site: Site, info: str, kept: Set[str]) -> Set[str]:
-    own = site.files(info) - kept
+    own = {inside for inside in site.files(info) - kept if not is_scaffold(inside)}
     removed = set()
     for inside in own:
         file = f"{site.environment}/{inside}"

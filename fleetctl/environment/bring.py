@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fleetctl.agent.paths import INCOMING
+from fleetctl.agent.scaffold import is_scaffold
 from fleetctl.environment.bom import Bom
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending
@@ -94,9 +95,10 @@ def _files(agent: Agent, path: str, name: str, info: str) -> Iterator[str]:
     rows = csv.reader(base64.b64decode(found["content"]).decode().splitlines()) if found else ()
     for row in rows:
         file = posixpath.normpath(posixpath.join(lead, row[0])) if row else ""
-        if file.startswith(("/", "../")):
+        if file.startswith(("/", "../")) or is_scaffold(file):
+            is_what = "which makes the venv itself" if is_scaffold(file) else "which is outside"
             raise FleetError(
-                f"the RECORD of {name} names {row[0]}, which is outside",
+                f"the RECORD of {name} names {row[0]}, {is_what}",
                 where=f"{path}/{info}",
                 fix=f"install {name} again there",
                 exit=Exit.PREFLIGHT,

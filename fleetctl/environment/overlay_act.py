@@ -32,7 +32,12 @@ def derive_arguments(
         "digest": plan.digest,
         "base": plan.base["path"],
         "overlays": [
-            {"distribution": one.name, "from": (parts or {}).get(one.name, source), "path": source}
+            {
+                "distribution": one.name,
+                "from": (parts or {}).get(one.name, source),
+                "path": source,
+                "record": one.record,
+            }
             for one in plan.taken
         ],
         "patches": [],

@@ -26,9 +26,10 @@ from fleetctl.agent import elfpath, linktree, mentions
 from fleetctl.agent.derive import derive
 from fleetctl.agent.environments import MARKER, list_environments
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
+from fleetctl.agent.installed import Site
 from fleetctl.agent.mentions import Paths
 from fleetctl.agent.prune import prune
-from tests.environment.handmade import install, make_venv, naming, packages, snapshot, wrong_records
+from tests.environment.handmade import PYTHON, install, make_venv, naming, packages, snapshot, wrong_records
 
 DIGEST = "0123456789ab"
 
@@ -361,6 +362,80 @@ def test_overlays_that_are_refused(host: Host, tmp_path: Path) -> None:
     (nested / "__init__.py").write_text("")
     assert "nested copy" in host.refused(overlays=overlays).what
     assert "not there" in host.refused(overlays=[{"distribution": "nowhere", "from": str(other)}]).what
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("../../../bin/python,,", "what makes a venv"),
+        ("../../../bin/python3.11,,", "what makes a venv"),
+        ("../../../pyvenv.cfg,,", "what makes a venv"),
+        ("../../../bin/activate,,", "what makes a venv"),
+        ("../../../bin/activate.fish,,", "what makes a venv"),
+        ("alpha/unhashed.py,,", "no hash of"),
+    ],
+)
+def test_a_record_that_names_more_than_its_own_files_is_refused(
+    host: Host, tmp_path: Path, line: str, word: str
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(host.base, other, symlinks=True)
+    place = packages(other) / line.partition(",")[0]
+    place.unlink(missing_ok=True)
+    place.write_text("#!/bin/sh\necho hostile\n")
+    record = packages(other) / "alpha-1.0.dist-info/RECORD"
+    record.write_text(f"{record.read_text()}{line}\n")
+    error = host.refused(overlays=[{"distribution": "alpha", "from": str(other)}])
+    assert error.exit == PREFLIGHT and word in error.what
+
+
+def test_scripts_that_only_begin_like_the_venvs_own_may_come(host: Host, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(host.base, other, symlinks=True)
+    more = {"../../../bin/activate-global-python-argcomplete": "#!/bin/sh\n"}
+    install(other, "argcomplete", files=more)
+    host.derive(overlays=[{"distribution": "argcomplete", "from": str(other)}])
+    assert (host.path() / "bin/activate-global-python-argcomplete").exists()
+
+
+def test_a_base_whose_record_names_its_interpreter_keeps_it(host: Host, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(host.base, other, symlinks=True)
+    record = packages(host.base) / "alpha-1.0.dist-info/RECORD"
+    record.write_text(record.read_text() + "../../../bin/python,,\n../../../pyvenv.cfg,,\n")
+    host.derive(overlays=[{"distribution": "alpha", "from": str(other)}], imports=["alpha"])
+    host.derive("without", removes={"distributions": ["alpha"]})
+    assert run(host.path("without") / "bin/python", "-c", "print(1)") == "1"
+
+
+@pytest.mark.parametrize("of_fleetctl", [False, True])
+def test_a_file_that_is_not_what_its_record_says_does_not_come(
+    host: Host, tmp_path: Path, of_fleetctl: bool
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(host.base, other, symlinks=True)
+    install(other, "gamma", files={"gamma/one.py": "ONE = 1\n"})
+    if of_fleetctl:
+        host.derive("other", other)
+        other = host.path("other")
+    changed = packages(other) / "gamma/one.py"
+    stat = changed.stat()
+    changed.write_text("ONE = 2\n")
+    os.utime(changed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    error = host.refused(overlays=[{"distribution": "gamma", "from": str(other)}])
+    assert (
+        error.exit == PREFLIGHT and "gamma/one.py" in error.what and "not what its RECORD says" in error.what
+    )
+
+
+def test_another_record_than_planned_does_not_come(host: Host, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(host.base, other, symlinks=True)
+    install(other, "gamma", files={"gamma/one.py": "ONE = 1\n"})
+    planned = Site(str(other), f"lib/{PYTHON}/site-packages").digest("gamma-1.0.dist-info")
+    overlays = [{"distribution": "gamma", "from": str(other), "record": planned}]
+    install(other, "gamma", files={"gamma/one.py": "ONE = 2\n"})
+    assert "was changed since this was planned" in host.refused(overlays=overlays).what
 
 
 def patch(path: str, before: str | None, after: str | None, **more: Any) -> dict[str, Any]:
