@@ -55,7 +55,7 @@ class Base:
             self.tree = settled_walk(path)
         finally:
             self.python = _answer(asked, path)
-        require_plain(self.tree, interpreter_links(self.tree))
+        require_plain(self.tree, interpreter_links(self.tree), moved_from)
         self.site: Site = find_site(path)
         self._require_site()
         self.trust = Trust(path, root, moved_from, self.tree)

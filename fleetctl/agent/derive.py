@@ -12,7 +12,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from fleetctl.agent.base import Base, Trust, being_written, require_apart, settled_walk
 from fleetctl.agent.build import STEP_S, WAIT_S, made_by_another
@@ -30,6 +30,7 @@ from fleetctl.agent.mentions import Paths
 from fleetctl.agent.overlay import Overlay, Source
 from fleetctl.agent.patching import apply_patches, patch_digest
 from fleetctl.agent.paths import MARKER, ROOT
+from fleetctl.agent.promise import Promise, require_verified
 from fleetctl.agent.relocate import Relocation, editable_outside
 from fleetctl.agent.removal import remove
 from fleetctl.agent.staging import (
@@ -48,12 +49,13 @@ DIGEST = re.compile(r"[0-9a-f]{12}")
 FULL = REFUSALS[errno.ENOSPC]
 STEPS = {
     "clone": "bring the files",
+    "prove": "compare what came with its digest",
     "relocate": "rewrite what names the old place",
     "remove": "take out distributions and stray copies",
     "overlay": "replace distributions",
     "patch": "write the patches",
     "compile": "compile to byte code",
-    "check": "run the interpreter, load the modules, run the checks",
+    "check": "run the interpreter, load the modules, run the checks, verify",
     "commit": "prove that no old path is left, write through and name it",
 }
 
@@ -62,7 +64,8 @@ def derive(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Make ``<root>/envs/<name>-<digest>`` out of ``base`` unless it is there.
 
     ``args``: see docs/architecture.md. Result: ``{"path", "built", "method", "seconds": {step: s},
-    "kept": {file: why it still names an old path}, "editable": {distribution: path outside}, "checks": [..]}``.
+    "kept": {file: why it still names an old path}, "editable": {distribution: path outside}, "checks": [..],
+    "verified": bool}``.
     Raises :class:`AgentError`: exit 2 for a plan that cannot be meant, 4 when another derivation of it goes on
     too long, 5 when the base, the host or a check refuses; then nothing is left and the base is as it was.
     """
@@ -97,7 +100,10 @@ class _Derivation:
         self.final = str(staging.final)
         self.seconds: Dict[str, float] = {}
         self.base_path = base
+        self.origin: Dict[str, Any] = args.get("origin") or {}
         self.base: Base
+        self.promise: Promise
+        self.moving: Relocation
         self.site: Site
         self.children = Children(staging.fd, emit, _environment(), STEP_S)
         self.checks = Checks(self.children, self.home)
@@ -111,10 +117,13 @@ class _Derivation:
         self.old: Set[str] = set()
         self.sources: List[Tuple[Source, Dict[str, str]]] = []
         self.overlays: List[Dict[str, Any]] = []
+        self.bom: Optional[Dict[str, Any]] = None
 
     def run(self) -> Dict[str, Any]:
         """All steps, at the end the name."""
         self._step("clone", self._clone)
+        if not self.promise.is_kept:
+            self._step("prove", self._prove)
         self._step("relocate", self._relocate)
         if self.args.get("removes"):
             self._step("remove", self._remove)
@@ -133,6 +142,7 @@ class _Derivation:
             "kept": self.kept,
             "editable": self.editable,
             "checks": self.checks.results,
+            "verified": self.bom is not None,
         }
 
     def _step(self, step: str, work: Callable[[], None]) -> None:
@@ -151,6 +161,8 @@ class _Derivation:
         for attempt in (1, 2):
             changed = self._clone_once()
             if not changed:
+                self.moving = Relocation(self.home, self.base.trust.old, self.final)
+                self.moving.links(self.tree.links)
                 return
             if attempt == 2:
                 raise being_written(self.base_path, changed)
@@ -158,7 +170,10 @@ class _Derivation:
             self.staging.empty()
 
     def _clone_once(self) -> List[str]:
-        base = self.base = Base(self.base_path, self.root, (self.args.get("origin") or {}).get("path"))
+        base = self.base = Base(self.base_path, self.root, self.origin.get("path"))
+        origin = self.origin
+        self.promise = Promise(base, origin.get("digest"), self.root, origin.get("host") or "")
+        self.promise.require_unedited()
         self.site, files = Site(self.home, base.site.lead), base.files()
         self.sources = [self._source(wanted) for wanted in self.args.get("overlays") or []]
         self.method = choose(f"{base.path}/pyvenv.cfg", self.home, base.trust.immutable)
@@ -188,9 +203,12 @@ class _Derivation:
                 self.staging.final, needed, FULL, f"{inodes:,} inodes needed, {state.f_favail:,} free"
             )
 
+    def _prove(self) -> None:
+        """Before anything in it is rewritten, but for links, which may lead nowhere before."""
+        self.promise.require_content(self.home, lambda event: self.emit({**event, "step": "derive-prove"}))
+
     def _relocate(self) -> None:
-        moving = Relocation(self.home, self.base.trust.old, self.final)
-        moving.links(self.tree.links)
+        moving = self.moving
         files = list(self.tree.files)
         moving.files(self.base.trust.candidates(files))
         self._moved(moving)
@@ -259,6 +277,21 @@ class _Derivation:
 
     def _check(self) -> None:
         self.checks.run(list(self.args.get("imports") or []), self.args.get("patches") or [])
+        if self.args.get("verify"):
+            places = [*self.old, self.base.path]
+            origin, abi = self.origin or {"path": self.base.path}, self.args.get("wants_abi") or ""
+            self.bom = require_verified(self.home, self.final, origin, abi, places, self._verifying)
+
+    def _verifying(self, event: Dict[str, Any]) -> None:
+        self.emit({**event, "step": "derive-check"})
+
+    def _content(self) -> Optional[str]:
+        """The digest of its bill of materials, where that is known without reading it all."""
+        if self.bom is not None:
+            return str(self.bom["digest"])
+        changed = any(self.args.get(key) for key in ("overlays", "patches", "removes"))
+        known = self.base.marker.get("content")
+        return None if changed or known is None else str(known)
 
     def _commit(self) -> None:
         unproved = self.changed if self.base.proof.holds else None
@@ -279,7 +312,8 @@ class _Derivation:
             "name": self.args["name"],
             "digest": self.args["digest"],
             "python": {"tag": self.base.python["tag"], "version": self.base.python["version"]},
-            "abi": self.args.get("abi"),
+            "content": self._content(),
+            "abi": self.bom["abi"]["tag"] if self.bom is not None else self.args.get("abi"),
             "wheels": [],
             "origin": self.args.get("origin") or {"path": self.base.path},
             "overlays": self.overlays,

@@ -11,13 +11,15 @@ from fleetctl.agent.base import Base, require_apart
 from fleetctl.agent.environments import environment_path, marker
 from fleetctl.agent.linktree import COPY, choose
 from fleetctl.agent.paths import ROOT
+from fleetctl.agent.promise import Promise
 from fleetctl.agent.staging import free_bytes
 
 
 def examine(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """Look at ``base`` as :func:`derive.derive` would, and raise what it would raise before it begins.
 
-    ``args``: ``base``, ``name``?, ``digest``?, ``root``?. Result: ``{"path": where ``name`` would be or None,
+    ``args``: ``base``, ``name``?, ``digest``?, ``expects``? (the base's digest, as its marker says), ``host``? (for
+    words), ``root``?. Result: ``{"path": where ``name`` would be or None,
     "there": bool, "digest": of an environment that fleetctl made and nobody changed, or None, "abi", "python",
     "method", "files", "bytes", "needed_bytes", "free_bytes"}``.
     """
@@ -25,6 +27,7 @@ def examine(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dic
     path = str(args["base"]).rstrip("/")
     require_apart(path, root / "envs" / "any")
     base = Base(path, root)
+    Promise(base, args.get("expects"), root, args.get("host") or "").require_unedited()
     files = base.files()
     digest = args.get("digest") or base.marker.get("digest")
     final = environment_path(root, args["name"], digest) if args.get("name") and digest else None

@@ -112,11 +112,13 @@ def listed(paths: List[str]) -> str:
     return ", ".join(shown(path) for path in paths[:SHOWN]) + more
 
 
-def require_plain(tree: Tree, allowed: Set[str]) -> None:
+def require_plain(tree: Tree, allowed: Set[str], moved_from: Optional[str] = None) -> None:
     """Refuse what no environment holds: sockets and the like, link loops, and links that lead out of it.
 
-    ``allowed`` are links that may lead out: those to the interpreter.
+    ``allowed`` are links that may lead out: those to the interpreter. ``moved_from`` is the path that the
+    folder had, where links may lead as well.
     """
+    places = [place for place in (tree.root, os.path.realpath(tree.root), moved_from) if place]
     problems = [f"{path}: neither file, folder nor link" for path in tree.special]
     for path, target in tree.links.items():
         if path in allowed:
@@ -128,7 +130,7 @@ def require_plain(tree: Tree, allowed: Set[str]) -> None:
         except OSError as error:
             problems.append(f"{path} -> {target}: {error.strerror}")
             continue
-        if not _inside(tree.root, path, target):
+        if not _inside(tree.root, path, target, places):
             problems.append(f"{path} -> {target}: leads out of the environment")
     if problems:
         raise AgentError(
@@ -140,10 +142,9 @@ def require_plain(tree: Tree, allowed: Set[str]) -> None:
         )
 
 
-def _inside(root: str, path: str, target: str) -> bool:
-    real = os.path.realpath(root)
+def _inside(root: str, path: str, target: str, places: List[str]) -> bool:
     place = os.path.normpath(os.path.join(root, os.path.dirname(path), target))
-    return any(place == one or place.startswith(one + "/") for one in (root, real))
+    return any(place == one or place.startswith(one + "/") for one in places)
 
 
 def _state(stat: Optional[os.stat_result]) -> object:

@@ -24,11 +24,12 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Remove the environments ``names`` (folder names, or names of which all go), or all that nothing uses.
 
     ``args``: ``names`` or None, ``keep`` (of each name's unused ones the newest so many stay; only without
-    ``names``), ``plan`` (change nothing), ``root``?, ``units``? (folders), ``proc``?. Result: ``{"removed":
-    [ENV], "kept": [ENV], "freed_bytes"}`` with ENV ``{"path", "name", "digest", "built_at", "used_by": [text],
-    "own_bytes", "shared_bytes"}``. Used is what a slot runs or ran before, what a unit file names, and what a
-    process has mapped. What transfers that broke off have left goes too. Raises :class:`AgentError` (exit 5)
-    when one of ``names`` is used, 2 when one is not there; then nothing is removed.
+    ``names``), ``plan`` (change nothing), ``tidy`` (default true: also what broken work has left), ``root``?,
+    ``units``? (folders), ``proc``?. Result: ``{"removed": [ENV], "kept": [ENV], "freed_bytes"}`` with ENV
+    ``{"path", "name", "digest", "built_at", "used_by": [text], "own_bytes", "shared_bytes"}``. Used is what a slot
+    runs or ran before, what a unit file names, and what a process has mapped. What transfers that broke off have
+    left goes too. Raises :class:`AgentError` (exit 5) when one of ``names`` is used, 2 when one is not there; then
+    nothing is removed.
     """
     root = Path(args.get("root", ROOT))
     found = survey(root, args.get("units", UNITS), args.get("proc", PROC))
@@ -40,9 +41,10 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
         for one in going:
             _remove(Path(one["path"]))
             emit({"step": "prune", "state": "ok", "text": f"removed {one['path']}"})
-        remove_leftovers(root / "envs")
-        remove_leftovers(root / "incoming", "*")
-        _clean_cache(root)
+        if args.get("tidy", True):
+            remove_leftovers(root / "envs")
+            remove_leftovers(root / "incoming", "*")
+            _clean_cache(root)
     return {
         "removed": going,
         "kept": [one for one in found if one["path"] not in paths],

@@ -75,8 +75,12 @@ def marker_findings(bom: Json, marker: Any) -> Iterator[Json]:
         yield finding("env-marker", what, bom["path"], fix, differences[:EVIDENCE])
 
 
-def path_findings(tree: Tree, marker: Any) -> Iterator[Json]:
-    """Scripts and settings that name another environment, such as the one that this was copied from."""
+def path_findings(tree: Tree, marker: Any, home: str = "") -> Iterator[Json]:
+    """Scripts and settings that name another environment, such as the one that this was copied from.
+
+    ``home`` is the path that it will have, where that is another one than now.
+    """
+    home = home or tree.root
     origin = (marker or {}).get("origin")
     old = origin.get("path") if isinstance(origin, dict) else None
     other: List[str] = []
@@ -86,8 +90,8 @@ def path_findings(tree: Tree, marker: Any) -> Iterator[Json]:
             text = read_start(tree.absolute(path), SCRIPT_LIMIT)
         except OSError:
             continue
-        named = _named_elsewhere(tree.root, path, text)
-        if old and old != tree.root and re.search(re.escape(old.encode()) + rb"(?![\w.-])", text):
+        named = _named_elsewhere(home, path, text)
+        if old and old != home and re.search(re.escape(old.encode()) + rb"(?![\w.-])", text):
             named = named or old
         if named:
             (other if exists(named) else broken).append(f"{shown(path)} names {shown(named)}")

@@ -29,13 +29,20 @@ RECORD_S = 60.0
 
 
 def bring_environment(
-    agent: Agent, source: Host, destination: Host, bom: Bom, name: str, on_event: OnEvent
+    agent: Agent,
+    source: Host,
+    destination: Host,
+    bom: Bom,
+    name: str,
+    on_event: OnEvent,
+    proof: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make ``<name>-<digest>`` on ``destination`` out of the environment of ``source`` that ``bom`` describes.
 
     ``agent`` is the destination's. The result is ``environment.derive`` 's. Files that environments of the
     destination have already, with their times, are not sent. FleetError as :func:`relay`, and exit 5 where the
-    base cannot be moved.
+    base cannot be moved, or where what came is not what ``bom`` says. ``proof``: what else
+    ``environment.derive`` is to prove.
     """
     path, digest = str(bom["path"]), str(bom["digest"])
     folder = f"{INCOMING}/{source.name}-{digest}"
@@ -61,6 +68,7 @@ def bring_environment(
             base=folder,
             origin={"host": source.name, "path": path, "digest": digest},
             abi=bom["abi"].get("tag"),
+            **(proof or {}),
         )
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,8 +111,13 @@ def _require_room(plan: ClonePlan) -> None:
         )
 
 
-def apply_clone(agent: Agent, plan: ClonePlan, host: str, on_event: OnEvent) -> dict[str, Any]:
-    """Carry it out; the result of ``environment.derive``. ``host`` is where the base is, for the marker."""
+def apply_clone(
+    agent: Agent, plan: ClonePlan, host: str, on_event: OnEvent, proof: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Carry it out; the result of ``environment.derive``. ``host`` is where the base is, for the marker.
+
+    ``proof``: what else it is to prove.
+    """
     result: dict[str, Any] = agent.call(
         "environment.derive",
         on_event=on_event,
@@ -121,5 +127,6 @@ def apply_clone(agent: Agent, plan: ClonePlan, host: str, on_event: OnEvent) -> 
         base=plan.base,
         origin={"host": host, "path": plan.base, "digest": plan.digest},
         abi=plan.abi,
+        **(proof or {}),
     )
     return result

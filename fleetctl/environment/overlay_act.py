@@ -56,19 +56,29 @@ def apply_overlay(
     host: str,
     on_event: OnEvent,
     parts: Mapping[str, str] | None = None,
+    proof: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Make the derived environment on the base's host: ``environment.derive`` 's result."""
-    arguments = derive_arguments(plan, name, host, parts)
+    """Make the derived environment on the base's host: ``environment.derive`` 's result.
+
+    ``proof``: what else that is to prove.
+    """
+    arguments = {**derive_arguments(plan, name, host, parts), **(proof or {})}
     made: dict[str, Any] = agent.call("environment.derive", on_event=on_event, timeout=None, **arguments)
     return made
 
 
 def overlay_from(
-    agent: Agent, host: Host, source: Host, plan: OverlayPlan, name: str, on_event: OnEvent
+    agent: Agent,
+    host: Host,
+    source: Host,
+    plan: OverlayPlan,
+    name: str,
+    on_event: OnEvent,
+    proof: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """:func:`apply_overlay` on ``host``, with files that are on ``source``: from another host they are brought."""
     if source.name == host.name:
-        return apply_overlay(agent, plan, name, host.name, on_event)
+        return apply_overlay(agent, plan, name, host.name, on_event, proof=proof)
     taken = [one.name for one in plan.taken]
     with brought_parts(agent, source, host, dict(plan.source), taken, on_event) as parts:
-        return apply_overlay(agent, plan, name, host.name, on_event, parts)
+        return apply_overlay(agent, plan, name, host.name, on_event, parts, proof)

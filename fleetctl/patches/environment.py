@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -23,10 +23,14 @@ DERIVING_S = 3600.0
 
 @dataclass(frozen=True)
 class Derivation:
-    """What making the new environment would write, and where; ``is_there``: it was made before."""
+    """What making the new environment would write, and where; ``is_there``: it was made before.
+
+    ``base`` is the digest of what it is made of.
+    """
 
     name: str
     digest: str
+    base: str
     path: str
     is_there: bool
     patches: tuple[PatchWrites, ...]
@@ -93,7 +97,10 @@ class Environment:
         place = Place(f"{self.host}:{origin['path']}", self.place.host, path=origin["path"])
         try:
             parent = Environment(self.agent, place)
-            return parent if parent.digest == origin["digest"] else None
+            if parent.digest != origin["digest"]:
+                return None
+            parent.require_unedited(parent.digest)
+            return parent
         except FleetError as error:
             if error.exit == Exit.UNREACHABLE:
                 raise
@@ -104,20 +111,26 @@ class Environment:
         """12 hex digits of what is in it: its marker's, or those of its bill of materials."""
         if self.marker is not None:
             return str(self.marker["digest"])
-        captured = self.agent.call(
-            "bom.capture", timeout=HASHING_S, path=self.path, hashes=False, native=False
-        )
+        captured = self.agent.call("bom.capture", timeout=HASHING_S, path=self.path, native=False)
         return str(captured["digest"])
 
     def plan_apply(
-        self, sets: Sequence[PatchSet], known: Sequence[PatchSet], name: str | None = None
+        self,
+        sets: Sequence[PatchSet],
+        known: Sequence[PatchSet],
+        name: str | None = None,
+        base: str | None = None,
     ) -> Derivation:
-        """The environment that the patch sets make of this one; :class:`FleetError` as :func:`plan`."""
+        """The environment that the patch sets make of this one, whose digest is ``base`` where that is known.
+
+        :class:`FleetError` as :func:`plan`, and exit 5 where it was edited since fleetctl made it.
+        """
         installed = self.tree.distributions(entry.distribution for entry in sets)
         contents = self.tree.contents([change.path for entry in sets for change in entry.changes])
         planned = plan(sets, installed, contents, known, self.shown)
-        digest = derived_digest(self.digest, [entry.patch_set for entry in planned])
-        return self._derivation(name, digest, planned)
+        base = base or self.digest
+        digest = derived_digest(base, [entry.patch_set for entry in planned])
+        return self._derivation(name, digest, base, planned)
 
     def plan_revert(self, sets: Sequence[PatchSet], name: str | None = None) -> Derivation:
         """The environment without the patch sets, the last one taken out first."""
@@ -134,10 +147,26 @@ class Environment:
             now.update(
                 {write.path: write.content for write in planned[-1].writes if write.content is not None}
             )
-        return self._derivation(name, derived_digest(self.digest, sets, "revert"), planned)
+        return self._derivation(name, derived_digest(self.digest, sets, "revert"), self.digest, planned)
 
-    def derive(self, derivation: Derivation, on_event: OnEvent, *, keep: bool) -> dict[str, Any]:
-        """Make it: ``{"path", "built", "method", "seconds"}``. ``keep``: its patch sets prove themselves."""
+    def require_unedited(self, digest: str) -> None:
+        """FleetError (exit 5) where ``digest`` is its marker's and it was edited since that was written."""
+        self.agent.call(
+            "environment.examine", timeout=HASHING_S, base=self.path, expects=digest, host=self.host
+        )
+
+    def derive(
+        self,
+        derivation: Derivation,
+        on_event: OnEvent,
+        *,
+        keep: bool,
+        proof: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Make it: ``{"path", "built", "method", "seconds"}``. ``keep``: its patch sets prove themselves.
+
+        ``proof``: what else ``environment.derive`` is to prove.
+        """
         patches = [entry.to_call() for entry in derivation.patches]
         for patch in patches if not keep else ():
             patch.update(imports=[], checks=[])
@@ -150,17 +179,21 @@ class Environment:
             base=self.path,
             overlays=[],
             patches=patches,
-            imports=[],
-            origin={"host": self.host, "path": self.path, "digest": self.digest},
+            origin={"host": self.host, "path": self.path, "digest": derivation.base},
             abi=(self.marker or {}).get("abi"),
+            **{"imports": [], **(proof or {})},
         )
         return result
 
-    def _derivation(self, name: str | None, digest: str, planned: Sequence[PatchWrites]) -> Derivation:
+    def _derivation(
+        self, name: str | None, digest: str, base: str, planned: Sequence[PatchWrites]
+    ) -> Derivation:
         name = name or _name(self.marker, self.path)
         status = self.agent.call("environment.status", name=name, digest=digest, wheels=[])
         is_there = status["environment"] is not None
-        return Derivation(name, digest, status["path"], is_there, tuple(planned))
+        if not is_there:
+            self.require_unedited(base)
+        return Derivation(name, digest, base, status["path"], is_there, tuple(planned))
 
 
 def _name(marker: dict[str, Any] | None, path: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,8 @@ from fleetctl.transport.agent import Agent, open_agent
 
 PROVING_S = 600.0
 Made = Callable[[OnEvent], None]
+Derives = Callable[[OnEvent, Mapping[str, Any]], Mapping[str, Any]]
+NOTHING: Mapping[str, Any] = {"built": False}
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,15 @@ def survey_specified(
 
 @dataclass(frozen=True)
 class _Stage:
-    """An environment on the way, the last one being what was asked for: its making, and what is made of it."""
+    """An environment on the way, the last one being what was asked for: its making, and what is made of it.
+
+    ``make`` takes what ``environment.derive`` is to prove, and gives its result.
+    """
 
     path: str
     digest: str
     text: str
-    make: Made
+    make: Derives
     bom: Bom | None = None
     wants: tuple[Want, ...] = ()
 
@@ -112,14 +118,32 @@ class _Survey:
         last = stages[-1]
 
         def make(on_event: OnEvent) -> None:
-            for stage in stages:
-                stage.make(on_event)
-            self._prove(last.path, on_event)
+            self._make(stages, on_event)
             self.agent.call("environment.remember", name=name, key=key, path=last.path)
 
         changes = [line for stage in stages for line in stage.text.splitlines()]
         wants = [want for stage in stages for want in stage.wants]
         return SpecifiedPlan(last.path, last.digest, False, changes, make, wants)
+
+    def _make(self, stages: list[_Stage], on_event: OnEvent) -> None:
+        """All stages; the last one has its name only once it is proved. Refused, none of them stays."""
+        last, made = stages[-1], []
+        wanted = {"verify": True, "imports": self.spec.imports, "wants_abi": self.spec.abi}
+        try:
+            for stage in stages:
+                result = stage.make(on_event, wanted if stage is last else {})
+                if result["built"]:
+                    made.append(stage.path)
+            if not result.get("verified"):
+                self._prove(last.path, on_event)
+        except FleetError as error:
+            if made and error.exit in (Exit.INPUT, Exit.PREFLIGHT):
+                self._remove(made)
+            raise
+
+    def _remove(self, made: list[str]) -> None:
+        with suppress(FleetError):
+            self.agent.call("environment.prune", timeout=None, names=made, tidy=False)
 
     def _inner(self) -> SpecifiedPlan | None:
         if self.base.spec is None:
@@ -152,13 +176,24 @@ class _Survey:
         if inner is not None:
             bom = self._bom_of_built(inner) if self.spec.overlays else None
             text = "\n".join(inner.changes)
-            return _Stage(inner.path, inner.digest, text, inner.make, bom, tuple(inner.wants))
+            if inner.is_there:
+                self._require_unedited(inner)
+
+            def build(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+                inner.make(on_event)
+                return NOTHING
+
+            return _Stage(inner.path, inner.digest, text, build, bom, tuple(inner.wants))
         assert self.base.path is not None
         bom = self._capture(Place(self.spec.source, self._host(self.base.host), path=self.base.path))
         self._require_python(bom)
         if self._is_here(self.base.host):
-            return _Stage(self.base.path, bom["digest"], "", lambda on_event: None, bom)
+            return _Stage(self.base.path, bom["digest"], "", lambda on_event, proof: NOTHING, bom)
         return self._brought(bom)
+
+    def _require_unedited(self, inner: SpecifiedPlan) -> None:
+        place = Place(self.spec.source, self.host, path=inner.path)
+        Environment(self.agent, place).require_unedited(inner.digest)
 
     def _bom_of_built(self, inner: SpecifiedPlan) -> Bom:
         if not inner.is_there:
@@ -174,8 +209,8 @@ class _Survey:
         source, path = self._host(self.base.host), str(self.base.path)
         final = f"{ENVS}/{self.spec.name}-{bom['digest']}"
 
-        def make(on_event: OnEvent) -> None:
-            bring_environment(self.agent, source, self.host, bom, self.spec.name, on_event)
+        def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+            return bring_environment(self.agent, source, self.host, bom, self.spec.name, on_event, proof)
 
         text = f"bring {source.name}:{path} ({bom['bytes'] / 1e6:,.0f} MB) as {final}"
         found = self.agent.call("environment.status", name=self.spec.name, digest=bom["digest"], wheels=[])
@@ -185,8 +220,8 @@ class _Survey:
     def _cloned(self, base: _Stage) -> _Stage:
         planned = plan_clone(self.agent, base.path, self.spec.name, self.on_event)
 
-        def make(on_event: OnEvent) -> None:
-            apply_clone(self.agent, planned, self.host.name, on_event)
+        def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+            return apply_clone(self.agent, planned, self.host.name, on_event, proof)
 
         return _Stage(planned.path, planned.digest, f"clone {base.path} as {planned.path}", make)
 
@@ -197,8 +232,8 @@ class _Survey:
         planned = plan_overlay(base.bom, bom, overlay.distributions, overlay.remove)
         path = derived_path(planned, self.spec.name)
 
-        def make(on_event: OnEvent) -> None:
-            overlay_from(self.agent, self.host, source, planned, self.spec.name, on_event)
+        def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
+            return overlay_from(self.agent, self.host, source, planned, self.spec.name, on_event, proof)
 
         what = f"{len(planned.taken)} distributions of {source.name}:{overlay.source.path}"
         text = f"lay {what} over it as {path}" + "".join(f"\nwarning: {line}" for line in planned.warnings)
@@ -209,10 +244,11 @@ class _Survey:
     def _patched(self, base: _Stage) -> _Stage:
         digest = derived_digest(base.digest, self.sets)
 
-        def make(on_event: OnEvent) -> None:
+        def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
             environment = Environment(self.agent, Place(self.spec.source, self.host, path=base.path))
             known, _ = load_all(self.fleet.root)
-            environment.derive(environment.plan_apply(self.sets, known, self.spec.name), on_event, keep=True)
+            planned = environment.plan_apply(self.sets, known, self.spec.name, base.digest)
+            return environment.derive(planned, on_event, keep=True, proof=proof)
 
         names = ", ".join(entry.name for entry in self.sets)
         path = f"{ENVS}/{self.spec.name}-{digest}"
@@ -223,7 +259,7 @@ class _Survey:
         lacking = set((self.spec.abi or "").split("-")) - {"", *(found["abi"] or "").split("-")}
         if lacking:
             raise FleetError(
-                f"{self.spec.name} was made, with the ABI tag {found['abi']}; it must have {self.spec.abi}",
+                f"{self.spec.name} has the ABI tag {found['abi']}; it must have {self.spec.abi}",
                 where=f"{self.host.name}:{path}",
                 fix=f"take what brings {', '.join(sorted(lacking))}, or correct `abi:` in {self.spec.source}",
                 exit=Exit.PREFLIGHT,
@@ -241,7 +277,7 @@ class _Survey:
         )
         for failed in proved["failed"]:
             raise FleetError(
-                f"{self.spec.name} was made, and {failed['what']} fails there",
+                f"{self.spec.name} is there, and {failed['what']} fails in it",
                 where=f"{self.host.name}:{path}",
                 fix="see its words below; what it lacks can be laid over it",
                 evidence=failed["lines"][-10:],

@@ -119,7 +119,7 @@ class Fleet:
         )
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
-        assert "Traceback" not in said
+        assert not any(line.startswith("Traceback") for line in said.splitlines()), said
         return done.stdout if json_only else said
 
 
@@ -135,7 +135,7 @@ def fleet(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]
     yield Fleet(lab, folder)
     lab.run("ct200", "systemctl disable --now standin-dflash.service", check=False)
     unit = "/etc/systemd/system/standin-dflash.service"
-    made = "/var/lib/fleetctl/envs/{serving,tree,reference}-* /var/lib/fleetctl/{specs,slots/gpu.json}"
+    made = "/var/lib/fleetctl/envs/{serving,tree,reference,above,half}-* /var/lib/fleetctl/{specs,slots/gpu.json}"
     lab.run("ct200", f"bash -c 'rm -rf {unit} {TRAINING} {made}'; systemctl daemon-reload")
     lab.run("ct129", f"rm -rf {REFERENCE}")
 
@@ -194,6 +194,39 @@ def test_what_the_specification_cannot_have_is_refused_before_anything_is_touche
         path.write_text(yaml.safe_dump({**yaml.safe_load(good), "overlays": [changed]}))
         assert word in fleet.run("env", "build", "ct200", "serving", expect=exit_code)
     path.write_text(good)
+
+
+def test_what_fails_its_proof_leaves_no_environment(fleet: Fleet) -> None:
+    serving = yaml.safe_load((fleet.folder / "envs/serving.yaml").read_text())
+    half = {**serving, "name": "half", "patches": ["ddtree-choice"], "imports": ["nowhere"]}
+    fleet._spec(half)
+    before = fleet.lab.run("ct200", "ls -A /var/lib/fleetctl/envs").stdout
+    said = fleet.run("env", "build", "ct200", "half", expect=5)
+    assert "nowhere does not load" in said
+    fleet._spec({**half, "imports": [], "abi": "cp311-torch9.9"})
+    assert "must have cp311-torch9.9" in fleet.run("env", "build", "ct200", "half", expect=5)
+    assert fleet.lab.run("ct200", "ls -A /var/lib/fleetctl/envs").stdout == before
+
+
+def test_nothing_is_made_of_an_environment_that_was_edited_in_place(fleet: Fleet) -> None:
+    listed = json.loads(fleet.run("env", "list", "ct200", "--json", json_only=True))["hosts"]["ct200"]
+    serving = next(one["path"] for one in listed if one["name"] == "serving")
+    fleet._spec(
+        {"name": "above", "python": ">=3.9", "base": {"spec": "serving"}, "patches": ["ddtree-choice"]}
+    )
+    edited = f"{serving}/lib/python3.*/site-packages/soundfile.py"
+    fleet.lab.run("ct200", f"cp -p {edited} /var/tmp/kept.py && sed -i 's/read/raed/' {edited}")
+    before = fleet.lab.run("ct200", "ls -A /var/lib/fleetctl/envs").stdout
+    for words in (
+        ("env", "build", "ct200", "above"),
+        ("patch", "apply", f"ct200:{serving}", "ddtree-choice", "--as", "above", "--plan"),
+        ("patch", "apply", f"ct200:{serving}", "ddtree-choice", "--as", "above"),
+    ):
+        said = fleet.run(*words, expect=5)
+        assert "edited in place" in said and "soundfile.py" in said and "env verify" in said
+    assert fleet.lab.run("ct200", "ls -A /var/lib/fleetctl/envs").stdout == before
+    fleet.lab.run("ct200", f"mv /var/tmp/kept.py {edited}")
+    assert "verified" in fleet.run("env", "build", "ct200", "above")
 
 
 def test_an_environment_that_was_changed_is_not_put_into_service(fleet: Fleet) -> None:
