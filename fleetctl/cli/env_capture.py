@@ -31,6 +31,7 @@ def capture(
 
     output = Output(json=json)
     bom = _of_host(place)
+    _tell_problems(output, place, bom)
     if output_file is not None:
         save_bom(bom, output_file)
     if json:
@@ -100,6 +101,23 @@ def _on_host(text: str, ask: Any) -> Any:
             listener({**event, "host": host.name})
 
         return ask(agent, locate(place, agent), on_event)
+
+
+def _tell_problems(output: Output, place: str, bom: Bom) -> None:
+    """What was odd, on stderr: files that changed meanwhile first, since then it is of no one moment."""
+    count = bom["problems_count"]
+    if not count:
+        return
+    moving = [one for one in bom["problems"] if "changed while" in one["what"] or "it changed" in one["what"]]
+    seen = (moving or bom["problems"])[0]
+    output.progress.print(
+        f"warning: {count} problem{'s' if count > 1 else ''} with {place}: {seen['where']}: {seen['what']}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if moving:
+        output.progress.print("  something writes to it: wait, then capture it again", markup=False)
 
 
 def _any_bom(text: str) -> Bom:

@@ -8,12 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fleetctl.agent.verify import bom_findings
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
 
 SCHEMA = 1
 CAPTURE_S = 3600.0
+TOLD = 8
 KEYS = ("kind", "path", "digest", "python", "platform", "distributions", "extensions", "unowned", "abi")
 
 Bom = dict[str, Any]
@@ -53,6 +55,27 @@ def require_verified(agent: Agent, host: str, path: str, on_event: OnEvent) -> d
             exit=Exit.PREFLIGHT,
         )
     return found
+
+
+def tell_wrong(bom: Bom, place: str, on_event: OnEvent) -> None:
+    """Events (``info``) for what is wrong with an environment that is taken as it is; none where nothing is."""
+    told = [
+        one
+        for one in bom_findings(bom)
+        if one["severity"] == "error" or one["id"] in ("env-record", "env-odd", "env-outside")
+    ]
+    for one in told[:TOLD]:
+        where = (
+            f" ({one['evidence'][0]})" if one["evidence"] else f" ({one['where']})" if one["where"] else ""
+        )
+        _info(on_event, f"{one['severity']}: {one['what']}{where}")
+    if told:
+        count = f"{len(told)} thing{'s are' if len(told) > 1 else ' is'} wrong with it and will come along"
+        _info(on_event, f"{count}: fleetctl env verify {place}")
+
+
+def _info(on_event: OnEvent, text: str) -> None:
+    on_event({"step": "capture", "state": "info", "text": text})
 
 
 def load_bom(path: Path) -> Bom:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.environment.bom import Bom
+from fleetctl.environment.bom import Bom, tell_wrong
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
@@ -50,15 +50,17 @@ class ClonePlan:
         }
 
 
-def plan_clone(agent: Agent, base: str, name: str, on_event: OnEvent) -> ClonePlan:
+def plan_clone(agent: Agent, base: str, name: str, on_event: OnEvent, host: str = "") -> ClonePlan:
     """Look at ``base`` on the agent's host. A clone has its base's digest, since what is in it is the same.
 
+    What is wrong with the base is told in events; ``host`` is for their words.
     :class:`FleetError` (exit 5) where the base cannot be cloned or the disk is too full.
     """
     found = agent.call("environment.examine", timeout=LOOKING_S, base=base, name=name)
     digest = found["digest"]
     if digest is None:
-        captured = agent.call("bom.capture", on_event=on_event, timeout=None, path=base, native=False)
+        captured = agent.call("bom.capture", on_event=on_event, timeout=None, path=base)
+        tell_wrong(captured, f"{host}:{base}" if host else base, on_event)
         digest = captured["digest"]
         found = agent.call("environment.examine", timeout=LOOKING_S, base=base, name=name, digest=digest)
     plan = ClonePlan(
