@@ -39,6 +39,7 @@ CALLS: Dict[str, str] = {
     "files.read": "fleetctl.agent.contents:read",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
+    "programs": "fleetctl.agent.programs:programs",
     "servers.find": "fleetctl.agent.servers:find",
 }
 

@@ -35,12 +35,14 @@ def recall(args: Dict[str, Any], emit: Emit) -> Optional[Dict[str, Any]]:
 def discard(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Remove what came from another host, once something was derived from it: a folder in ``incoming/``.
 
-    ``args``: ``path``, ``root``?. Result: ``{"removed": bool}``.
+    ``args``: ``path``, ``empty`` (only where nothing is in it), ``root``?. Result: ``{"removed": bool}``.
     """
     incoming, path = Path(args.get("root", ROOT)) / "incoming", Path(args["path"])
     if path.parent != incoming or path.name in ("", ".", ".."):
         raise AgentError(f"{path} is not in {incoming}", where=str(path))
     there = path.is_dir() and not path.is_symlink()
+    if args.get("empty") and there and any(path.iterdir()):
+        return {"removed": False}
     shutil.rmtree(path, ignore_errors=True)
     return {"removed": there}
 

@@ -30,16 +30,26 @@ class Problems:
     """What was odd, each with its place; the first ``PROBLEMS`` are kept, all are counted."""
 
     def __init__(self) -> None:
-        self.found: List[Dict[str, str]] = []
+        self.found: List[Dict[str, Any]] = []
         self.count = 0
 
-    def add(self, where: str, what: str) -> None:
-        """``where`` is a path; it is shown with escapes where it needs them."""
+    def add(self, where: str, what: str, moves: bool = True) -> None:
+        """``where`` is a path; it is shown with escapes where it needs them. Not ``moves``: it forbids a clone."""
         self.count += 1
+        problem: Dict[str, Any] = {"where": shown(where), "what": what, **({} if moves else {"moves": False})}
         if len(self.found) < PROBLEMS:
-            self.found.append({"where": shown(where), "what": what})
+            self.found.append(problem)
+        elif not moves:
+            self._displace(problem)
 
-    def to_list(self) -> List[Dict[str, str]]:
+    def _displace(self, problem: Dict[str, Any]) -> None:
+        """What forbids a clone is kept before what is only odd."""
+        for index in range(len(self.found) - 1, -1, -1):
+            if "moves" not in self.found[index]:
+                self.found[index] = problem
+                return
+
+    def to_list(self) -> List[Dict[str, Any]]:
         """The problems, and a last one that says how many more there were."""
         more = self.count - len(self.found)
         return [*self.found, {"where": "", "what": f"{more} more problems"}] if more else self.found
@@ -129,7 +139,7 @@ class Tree:
         if stat.S_ISREG(status.st_mode):
             self.files[path] = _file(status, link=False)
         else:
-            self._problems.add(path, f"is {KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}")
+            self._problems.add(path, f"is {KINDS.get(stat.S_IFMT(status.st_mode), 'no file')}", moves=False)
         return False
 
     def _link(self, path: str) -> None:
@@ -142,21 +152,30 @@ class Tree:
             loop = (
                 "a loop of links" if "loop" in str(error.strerror).lower() or "levels" in str(error) else ""
             )
-            self._say_link(path, loop or f"a link to {shown(target)}: {str(error.strerror).lower()}")
+            what = loop or f"a link to {shown(target)}: {str(error.strerror).lower()}"
+            self._say_link(
+                path, what, moves=isinstance(error, FileNotFoundError) and self._is_own(path, target)
+            )
             return
         real = os.path.realpath(place)
         if real != self._real and not real.startswith(self._real + "/"):
-            self._say_link(path, f"a link out of the environment, to {shown(real)}")
+            what = f"a link out of the environment, to {shown(real)}"
+            self._say_link(path, what, moves=self._is_own(path, target))
         elif stat.S_ISDIR(status.st_mode) and place.startswith(real + "/"):
             self._say_link(path, "a link to a folder that it is in")
         if stat.S_ISREG(status.st_mode):
             self.files[path] = _file(status, link=True)
 
-    def _say_link(self, path: str, what: str) -> None:
+    def _is_own(self, path: str, target: str) -> bool:
+        """Whether a link's own words stay in the environment, wherever other links may lead then."""
+        place = os.path.normpath(os.path.join(os.path.dirname(self.absolute(path)), target))
+        return inside(place, self.root) or inside(place, self._real)
+
+    def _say_link(self, path: str, what: str, moves: bool = True) -> None:
         """Links to the interpreter are how a venv is made."""
         name = path.rpartition("/")[2]
         if not (path.startswith("bin/") and name.startswith("python")):
-            self._problems.add(path, what)
+            self._problems.add(path, what, moves)
 
 
 def shown(path: str) -> str:

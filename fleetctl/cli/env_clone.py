@@ -87,22 +87,26 @@ def _here(place: Place, host: Host, name: str, plan: bool, on_event: OnEvent) ->
     from fleetctl.transport.agent import open_agent
 
     with open_agent(host) as agent:
-        planned = plan_clone(agent, locate(place, agent), name, on_event)
+        planned = plan_clone(agent, locate(place, agent), name, on_event, host.name)
         made = None if plan or planned.is_there else apply_clone(agent, planned, host.name, on_event)
     return planned, made
 
 
 def _from_another(place: Place, host: Host, name: str, plan: bool, on_event: OnEvent) -> Cloned:
-    from fleetctl.environment.bom import capture
-    from fleetctl.environment.bring import bring_environment
+    from fleetctl.environment.bom import capture, tell_wrong
+    from fleetctl.environment.bring import bring_environment, require_movable, require_rsync
     from fleetctl.environment.derived import plan_transfer
     from fleetctl.environment.place import locate
     from fleetctl.transport.agent import open_agent
 
     assert place.host is not None
     with open_agent(place.host) as other:
+        require_rsync((other, place.host))
         bom = capture(other, locate(place, other), on_event)
+    require_movable(bom, place.host.name)
+    tell_wrong(bom, f"{place.host.name}:{bom['path']}", on_event)
     with open_agent(host) as agent:
+        require_rsync((agent, host))
         planned = plan_transfer(agent, bom, name)
         if plan or planned.is_there:
             return planned, None

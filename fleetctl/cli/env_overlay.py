@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
     from fleetctl.environment.overlay import OverlayPlan
+    from fleetctl.inventory.models import Host
 
 SHOWN = 40
 
@@ -54,10 +55,21 @@ def overlay(
         raise FleetError("both environments must be on hosts", fix="write HOST:NAME or HOST:/path")
     planned = plan_overlay(ours.bom, theirs.bom, dist or [], remove or [])
     path = derived_path(planned, name)
+    if planned.taken and ours.place.host.name != theirs.place.host.name:
+        _require_rsync(ours.place.host, theirs.place.host)
     if plan or planned.is_there:
         _show(output, planned, ours.side.place, theirs.side.place, path)
         raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
     _act(output, planned, name, ours.place.host, theirs.place.host)
+
+
+def _require_rsync(*hosts: Host) -> None:
+    from fleetctl.environment.bring import require_rsync
+    from fleetctl.transport.agent import open_agent
+
+    for host in hosts:
+        with open_agent(host) as agent:
+            require_rsync((agent, host))
 
 
 def _act(output: Output, planned: OverlayPlan, name: str, host: Any, source: Any) -> None:

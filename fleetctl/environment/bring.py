@@ -10,8 +10,8 @@ import base64
 import csv
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fleetctl.agent.paths import INCOMING
@@ -26,6 +26,7 @@ from fleetctl.transport.relay import relay
 
 REFERENCES = 5
 RECORD_S = 60.0
+DISCARD_S = 120.0
 
 
 def bring_environment(
@@ -44,9 +45,10 @@ def bring_environment(
     base cannot be moved, or where what came is not what ``bom`` says. ``proof``: what else
     ``environment.derive`` is to prove.
     """
+    require_movable(bom, source.name)
     path, digest = str(bom["path"]), str(bom["digest"])
     folder = f"{INCOMING}/{source.name}-{digest}"
-    with _discarded(agent, folder):
+    with _discarded(agent, folder) as landed:
         references = _references(agent, source, path)
         with _told(on_event, f"{source.name}:{path}") as told:
             relay(
@@ -59,6 +61,7 @@ def bring_environment(
                 delete=True,
                 **told,
             )
+        landed()
         made: dict[str, Any] = agent.call(
             "environment.derive",
             on_event=on_event,
@@ -71,6 +74,31 @@ def bring_environment(
             **(proof or {}),
         )
     return made
+
+
+def require_movable(bom: Bom, host: str) -> None:
+    """FleetError (exit 5) for an environment with links or files that cannot come along, before any is sent."""
+    fixed = [one for one in bom["problems"] if one.get("moves") is False]
+    if fixed:
+        raise FleetError(
+            f"{len(fixed)} entries cannot come along: {fixed[0]['where']} is {fixed[0]['what'].removeprefix('is ')}",
+            where=f"{host}:{bom['path']}",
+            fix="remove them, or replace each link by what it leads to",
+            evidence=[f"{one['where']}: {one['what']}" for one in fixed[:20]],
+            exit=Exit.PREFLIGHT,
+        )
+
+
+def require_rsync(*ends: tuple[Agent, Host]) -> None:
+    """FleetError (exit 5) where one of the hosts has no rsync, without which nothing comes from one to the other."""
+    for agent, host in ends:
+        if agent.call("programs", timeout=RECORD_S, names=["rsync"])["rsync"] is None:
+            raise FleetError(
+                "the host has no rsync",
+                where=host.name,
+                fix="install it there: `apt-get install rsync`",
+                exit=Exit.PREFLIGHT,
+            )
 
 
 @contextmanager
@@ -87,10 +115,12 @@ def brought_parts(
     key = hashlib.sha256("\n".join(sorted(infos.values())).encode()).hexdigest()[:12]
     folder = f"{INCOMING}/{source.name}-{bom['digest']}-{key}"
     with open_agent(source) as other:
+        require_rsync((other, source), (agent, destination))
         files = [file for name, info in infos.items() for file in _files(other, path, name, info)]
-    with _discarded(agent, folder):
+    with _discarded(agent, folder) as landed:
         with _told(on_event, f"{len(infos)} distributions of {source.name}:{path}") as told:
             relay(source, destination, path, folder, files=sorted({*files}), **told)
+        landed()
         yield dict.fromkeys(infos, folder)
 
 
@@ -131,9 +161,19 @@ def _references(agent: Agent, source: Host, path: str) -> list[str]:
 
 
 @contextmanager
-def _discarded(agent: Agent, folder: str) -> Iterator[None]:
-    """Take the folder away at the end; where the work failed it stays, to go on from."""
-    yield
+def _discarded(agent: Agent, folder: str) -> Iterator[Callable[[], None]]:
+    """Take the folder away at the end, also where what is made of it is refused.
+
+    Until all of it has landed (which the body tells) it stays, to go on from, unless nothing came at all.
+    """
+    landed: list[bool] = []
+    try:
+        yield lambda: landed.append(True)
+    except FleetError as error:
+        refused = bool(landed) and error.exit in (Exit.INPUT, Exit.PREFLIGHT)
+        with suppress(FleetError):
+            agent.call("environment.discard", timeout=DISCARD_S, path=folder, empty=not refused)
+        raise
     agent.call("environment.discard", timeout=None, path=folder)
 
 

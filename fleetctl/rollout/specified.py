@@ -15,7 +15,7 @@ from typing import Any
 
 from fleetctl.agent.paths import ENVS
 from fleetctl.environment.bom import Bom, capture, require_verified
-from fleetctl.environment.bring import bring_environment
+from fleetctl.environment.bring import bring_environment, require_movable, require_rsync
 from fleetctl.environment.derived import apply_clone, plan_clone
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.overlay import plan_overlay
@@ -207,6 +207,7 @@ class _Survey:
 
     def _brought(self, bom: Bom) -> _Stage:
         source, path = self._host(self.base.host), str(self.base.path)
+        require_movable(bom, source.name)
         final = f"{ENVS}/{self.spec.name}-{bom['digest']}"
 
         def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -218,7 +219,7 @@ class _Survey:
         return _Stage(final, bom["digest"], text, make, {**bom, "path": final}, (want,))
 
     def _cloned(self, base: _Stage) -> _Stage:
-        planned = plan_clone(self.agent, base.path, self.spec.name, self.on_event)
+        planned = plan_clone(self.agent, base.path, self.spec.name, self.on_event, self.host.name)
 
         def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
             return apply_clone(self.agent, planned, self.host.name, on_event, proof)
@@ -311,4 +312,5 @@ class _Survey:
         if place.host is self.host:
             return capture(self.agent, place.path, self.on_event)
         with open_agent(place.host) as other:
+            require_rsync((other, place.host), (self.agent, self.host))
             return capture(other, place.path, self.on_event)
