@@ -99,6 +99,14 @@ def test_an_overlay_of_what_changed_after_it_was_looked_at_is_not_named(hosts: H
     assert hosts.left() == ""
 
 
+def test_a_record_that_names_the_interpreter_is_refused_before_anything_is_sent(hosts: Hosts) -> None:
+    hosts.edit("echo ../../../bin/python,, >>soundfile-*.dist-info/RECORD")
+    words = ("overlay", f"ct200:{BASE}", "brought", "--from", f"ct129:{SOURCE}", "--dist", "soundfile")
+    said = hosts.env(*words, expect=Exit.PREFLIGHT)
+    assert "names ../../../bin/python, which makes the venv itself" in said and "bring:" not in said
+    assert hosts.left() == ""
+
+
 def test_links_that_cannot_come_are_refused_before_anything_is_sent(hosts: Hosts) -> None:
     hosts.edit("ln -s /etc/hostname name && mkfifo pipe")
     for more in (("--plan",), ()):
