@@ -76,7 +76,7 @@ def _drift(bom: Bom) -> str:
 
 def _broken(bom: Bom) -> Iterator[str]:
     """Distributions without a whole RECORD, and libraries that something is missing for."""
-    for state in ("missing", "malformed"):
+    for state in ("missing", "unreadable", "malformed"):
         names = [one["name"] for one in bom["distributions"] if one["record"]["state"] == state]
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
