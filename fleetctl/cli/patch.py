@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import patch_apply, patch_look, patch_new
+from fleetctl.cli.interruptible import Interruptible
 
 app = typer.Typer(
     name="patch",
     help="Patch sets of runtime_patches/: what they are, and environments derived with them.",
     no_args_is_help=True,
+    cls=Interruptible,
     rich_markup_mode=None,
 )
 
