@@ -99,6 +99,15 @@ class _Problem(_Part):
     what: str
 
 
+class _Patched(_Part):
+    name: str
+
+
+class _Made(_Part):
+    origin: dict[str, Any] | None = None
+    patches: list[_Patched] = []
+
+
 class _Bom(_Part):
     kind: str
     path: str
@@ -117,7 +126,7 @@ class _Bom(_Part):
     abi: _Abi
     problems: list[_Problem]
     hostname: str = ""
-    made: dict[str, Any] | None = None
+    made: _Made | None = None
 
 
 def wrong(bom: dict[str, Any]) -> list[str]:
