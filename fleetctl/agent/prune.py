@@ -47,8 +47,10 @@ def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
             _remove(Path(one["path"]))
             emit({"step": "prune", "state": "ok", "text": f"removed {one['path']}"})
         for path in left:
-            remove_leftovers(path.parent, glob.escape(path.name))
-            emit({"step": "prune", "state": "ok", "text": f"removed {path}"})
+            if remove_leftovers(path.parent, glob.escape(path.name)):
+                if path.exists():
+                    shutil.rmtree(path)
+                emit({"step": "prune", "state": "ok", "text": f"removed {path}"})
         _clean_cache(root)
     return {
         "removed": going,
