@@ -16,6 +16,7 @@ from fleetctl.agent.distributions import Distribution, added_folders, find_distr
 from fleetctl.agent.files import read_start
 from fleetctl.agent.inherited import inherited, inherited_sites
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
+from fleetctl.agent.marker import made
 from fleetctl.agent.modules import modules
 from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
 
@@ -200,6 +201,7 @@ class Capture:
             "distributions": described,
             "inherited": inherited(native.inherited_sites, {one.name for one in distributions}),
             "extensions": native.extensions,
+            "made": made(self.layout.root),
             "unowned": unowned.describe_unowned(self.tree, self.unowned, self.layout.sites),
             "twice": unowned.twice(distributions),
             "files": len(self.tree.files),

@@ -33,6 +33,7 @@ from fleetctl.agent.staging import (
     refused,
     remove_leftovers,
     staged,
+    was_killed,
 )
 
 Emit = Callable[[Dict[str, Any]], None]
@@ -64,13 +65,14 @@ def build(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     needed = sum(wheel["unpacked"] for wheel in args["wheels"])
     with disk_errors(final, needed):
         final.parent.mkdir(parents=True, exist_ok=True)
-        killed = remove_leftovers(final.parent)
+        removed = remove_leftovers(final.parent)
+        killed = was_killed(final.parent) or removed > 0
         with staged(final, float(args.get("wait_s", WAIT_S)), lambda left: _waiting(emit, left)) as staging:
             if staging is None:
                 return made_by_another(final, args["digest"])
             if free_bytes(final) < needed:
                 raise refused(final, needed, FULL[0], "")
-            return _Build(args, emit, root, staging, needed).run(prune=killed > 0)
+            return _Build(args, emit, root, staging, needed).run(prune=killed)
 
 
 class _Build:

@@ -17,6 +17,8 @@ for name in sys.argv[1:]:
 """
 PYTHONS = ("python", "python3")
 KEEP_LINES = 40
+IMPORTS_S = 600.0
+CHECK_S = 60.0
 
 
 class Checks:
@@ -35,11 +37,14 @@ class Checks:
         )
         self._prove(wanted)
         for patch in patches:
-            for argv in patch.get("checks", []):
-                self._check(patch["name"], argv)
+            for check in patch.get("checks", []):
+                said = check if isinstance(check, dict) else {"argv": check}
+                self._check(patch["name"], said["argv"], float(said.get("seconds") or CHECK_S))
 
     def _prove(self, modules: List[str]) -> None:
-        status, lines = self._run([self._python, "-I", "-B", "-c", PROOF, *modules], "load the modules")
+        status, lines = self._run(
+            [self._python, "-I", "-B", "-c", PROOF, *modules], "load the modules", IMPORTS_S
+        )
         said = [line.partition(" ")[2] for line in lines if line.startswith("prefix ")]
         if not said:
             raise self._failed("its interpreter does not run", status, lines)
@@ -49,15 +54,15 @@ class Checks:
             last = [line.partition(" ")[2] for line in lines if line.startswith("import ")]
             raise self._failed(f"the module {last[-1] if last else '?'} does not load", status, lines)
 
-    def _check(self, patch: str, argv: List[str]) -> None:
+    def _check(self, patch: str, argv: List[str], seconds: float) -> None:
         command = [self._python, *(argv[1:] if argv[0] in PYTHONS else argv)]
-        status, lines = self._run(command, f"check of {patch}")
+        status, lines = self._run(command, f"check of {patch}", seconds)
         self.results.append({"patch": patch, "argv": argv, "status": status, "output": lines[-KEEP_LINES:]})
         if status:
             raise self._failed(f"a check of the patch {patch} failed: {' '.join(argv)[:200]}", status, lines)
 
-    def _run(self, argv: List[str], text: str) -> "tuple[int, List[str]]":
-        return self._children.run("derive-check", argv, lambda: text)
+    def _run(self, argv: List[str], text: str, seconds: float) -> "tuple[int, List[str]]":
+        return self._children.run("derive-check", argv, lambda: text, seconds)
 
     def _failed(self, what: str, status: int, lines: List[str]) -> AgentError:
         return AgentError(

@@ -25,8 +25,8 @@ def status(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict
         "path": str(path),
         "environment": there,
         "missing": [wheel["filename"] for wheel in wheels if not is_whole(root / "wheelhouse", wheel)],
-        "free_bytes": free_bytes(root),
-        "device": device(root),
+        "free_bytes": free_bytes(path.parent),
+        "device": device(path.parent),
     }
 
 

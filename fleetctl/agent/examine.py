@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict
 
 from fleetctl.agent.base import Base, require_apart
 from fleetctl.agent.environments import environment_path, marker
+from fleetctl.agent.errors import AgentError
+from fleetctl.agent.foldertree import shown
 from fleetctl.agent.linktree import COPY, choose
 from fleetctl.agent.paths import ROOT
 from fleetctl.agent.promise import Promise
@@ -25,6 +28,7 @@ def examine(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dic
     """
     root = Path(os.path.abspath(args.get("root", ROOT)))
     path = str(args["base"]).rstrip("/")
+    _require_folder(path)
     require_apart(path, root / "envs" / "any")
     base = Base(path, root)
     Promise(base, args.get("expects"), root, args.get("host") or "").require_unedited()
@@ -45,5 +49,23 @@ def examine(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dic
         "files": len(files),
         "bytes": size,
         "needed_bytes": size if method == COPY else 0,
-        "free_bytes": free_bytes(root),
+        "free_bytes": free_bytes(root / "envs"),
     }
+
+
+def _require_folder(path: str) -> None:
+    """Raises :class:`AgentError` (exit 2) for what is not there and for a file."""
+    try:
+        is_file = stat.S_ISREG(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        if not os.path.lexists(path):
+            raise AgentError(
+                "there is no such environment", where=shown(path), fix="see `ls` of the folder above it"
+            ) from None
+        return
+    if is_file:
+        raise AgentError(
+            f"{shown(path)} is a file, not a venv",
+            where=shown(path),
+            fix="name the folder that holds pyvenv.cfg",
+        )

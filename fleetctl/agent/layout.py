@@ -66,10 +66,12 @@ def find_layout(path: str) -> Layout:
     place = os.path.abspath(path)
     if not path.startswith("/") or "\0" in path:
         raise AgentError(f"not an absolute path: {shown(path)}", fix="give the environment's whole path")
-    if not os.path.lexists(place):
+    try:
+        os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
         raise AgentError(
             "there is no such environment", where=shown(place), fix="see `ls` of the folder above it"
-        )
+        ) from None
     if os.path.isdir(place):
         return _folder(place)
     if not os.path.basename(place).startswith("python"):

@@ -14,6 +14,7 @@ from fleetctl.agent.files import read_json
 from fleetctl.agent.foldertree import Tree
 from fleetctl.agent.installed import Site
 from fleetctl.agent.paths import MARKER
+from fleetctl.agent.tree import shown_json
 
 
 class Proof:
@@ -50,6 +51,17 @@ def facts(tree: Tree, site: Site, named_in: Iterable[str], records: Dict[str, An
         "files": len(counted),
         "bytes": sum(counted),
     }
+
+
+def made(path: str) -> Optional[Dict[str, Any]]:
+    """How fleetctl made the environment at ``path``: ``{"origin", "overlays", "patches"}`` as its marker says; None
+    for one that it did not make."""
+    content = read_json_object(f"{path}/{MARKER}")
+    if content is None:
+        return None
+    empty: Dict[str, Any] = {"origin": None, "overlays": [], "patches": []}
+    said: Dict[str, Any] = shown_json({key: content.get(key, empty[key]) for key in empty})
+    return said
 
 
 def read_json_object(path: str) -> Optional[Dict[str, Any]]:

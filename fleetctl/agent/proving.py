@@ -52,7 +52,7 @@ def prove(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
     """Look at byte code and run imports and checks; the environment is not written to.
 
     ``args``: ``path``, ``sources`` (.py files relative to site-packages), ``imports`` (modules), ``checks``
-    ``[{"what", "argv"}]``: ``argv[0]`` is ``python`` and stands for the environment's. Result: ``{"stale":
+    ``[{"what", "argv", "seconds"?}]``: ``argv[0]`` is ``python`` and stands for the environment's. Result: ``{"stale":
     [{"path", "why"}], "failed": [{"what", "status", "lines"}], "ran": count, "seconds"}``.
     """
     path, start = Path(args["path"]), time.monotonic()
@@ -98,7 +98,9 @@ def _stale(children: Children, python: str, packages: Path, sources: List[str]) 
 def _run(children: Children, python: str, work: Dict[str, Any]) -> List[Dict[str, Any]]:
     if work["argv"][0] != "python":
         raise AgentError(f"not the environment's Python: {work['argv'][0]}", where=python, exit=INPUT)
-    status, lines = children.run(STEP, [python, *work["argv"][1:]], lambda: str(work["what"]))
+    status, lines = children.run(
+        STEP, [python, *work["argv"][1:]], lambda: str(work["what"]), work.get("seconds")
+    )
     return [{"what": work["what"], "status": status, "lines": lines[-20:]}] if status else []
 
 

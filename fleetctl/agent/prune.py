@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import glob
 import os
 import shutil
 import subprocess
@@ -13,7 +15,7 @@ from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.files import read_json, sync_folder
 from fleetctl.agent.paths import MARKER, ROOT
 from fleetctl.agent.sizes import CACHE, cache_links, sizes, trees, unused_packages
-from fleetctl.agent.staging import SUFFIX, remove_leftovers
+from fleetctl.agent.staging import SUFFIX, leftovers, remove_leftovers
 from fleetctl.agent.users import PROC, UNITS, users
 
 CLEAN_S = 120.0
@@ -21,33 +23,39 @@ Emit = Callable[[Dict[str, Any]], None]
 
 
 def prune(args: Dict[str, Any], emit: Emit) -> Dict[str, Any]:
-    """Remove the environments ``names`` (folder names, or names of which all go), or all that nothing uses.
+    """Remove the environments ``names`` (folder names, paths, or names that one has alone), or all that nothing uses.
 
     ``args``: ``names`` or None, ``keep`` (of each name's unused ones the newest so many stay; only without
-    ``names``), ``plan`` (change nothing), ``tidy`` (default true: also what broken work has left), ``root``?,
-    ``units``? (folders), ``proc``?. Result: ``{"removed": [ENV], "kept": [ENV], "freed_bytes"}`` with ENV
-    ``{"path", "name", "digest", "built_at", "used_by": [text], "own_bytes", "shared_bytes"}``. Used is what a slot
-    runs or ran before, what a unit file names, and what a process has mapped. What transfers that broke off have
-    left goes too. Raises :class:`AgentError` (exit 5) when one of ``names`` is used, 2 when one is not there; then
-    nothing is removed.
+    ``names``), ``plan`` (change nothing), ``root``?, ``units``? (folders), ``proc``?. Result: ``{"removed":
+    [ENV], "kept": [ENV], "leftovers": [{"path", "own_bytes"}], "freed_bytes"}`` with ENV ``{"path", "name",
+    "digest", "built_at", "used_by": [text], "own_bytes", "shared_bytes"}``. Used is what a slot runs or ran
+    before, what a unit file names, and what a process has mapped. Without ``names`` what killed builds and
+    transfers that broke off have left (``leftovers``) goes too. Raises :class:`AgentError` (exit 5) when one of
+    ``names`` is used, 2 when one is not there or is the name of several; then nothing is removed.
     """
     root = Path(args.get("root", ROOT))
     found = survey(root, args.get("units", UNITS), args.get("proc", PROC))
     names, keep = args.get("names"), int(args.get("keep") or 0)
     going = _named(found, names) if names else _unused(found, keep)
     paths = {one["path"] for one in going}
-    freed = sizes(trees(map(Path, sorted(paths))), cache_links(root))["own_bytes"]
+    left = [] if names else [*leftovers(root / "envs"), *leftovers(root / "incoming", "*")]
+    cached = cache_links(root)
+    freed = sizes(trees([*map(Path, sorted(paths)), *left]), cached)["own_bytes"]
+    listed = [{"path": str(path), "own_bytes": sizes(trees([path]), cached)["own_bytes"]} for path in left]
     if not args.get("plan"):
         for one in going:
             _remove(Path(one["path"]))
             emit({"step": "prune", "state": "ok", "text": f"removed {one['path']}"})
-        if args.get("tidy", True):
-            remove_leftovers(root / "envs")
-            remove_leftovers(root / "incoming", "*")
-            _clean_cache(root)
+        for path in left:
+            if remove_leftovers(path.parent, glob.escape(path.name)):
+                if path.exists():
+                    shutil.rmtree(path)
+                emit({"step": "prune", "state": "ok", "text": f"removed {path}"})
+        _clean_cache(root)
     return {
         "removed": going,
         "kept": [one for one in found if one["path"] not in paths],
+        "leftovers": listed,
         "freed_bytes": freed,
     }
 
@@ -69,8 +77,13 @@ def _named(found: List[Dict[str, Any]], names: List[str]) -> List[Dict[str, Any]
     for name in names:
         meant = [one for one in found if name in (one["name"], os.path.basename(one["path"]), one["path"])]
         if not meant:
-            known = ", ".join(os.path.basename(one["path"]) for one in found) or "none"
-            raise AgentError(f"no environment {name}", fix=f"there are: {known}")
+            raise AgentError(f"no environment {name}", fix=_nearest(name, found))
+        if len(meant) > 1:
+            raise AgentError(
+                f"which {name}? There are {len(meant)} environments of that name",
+                fix=f"write the digest too, such as {os.path.basename(meant[0]['path'])}",
+                evidence=[_described(one) for one in meant],
+            )
         going += meant
     used = [one for one in going if one["used_by"]]
     if used:
@@ -82,6 +95,17 @@ def _named(found: List[Dict[str, Any]], names: List[str]) -> List[Dict[str, Any]
             exit=PREFLIGHT,
         )
     return list({one["path"]: one for one in going}.values())
+
+
+def _nearest(name: str, found: List[Dict[str, Any]]) -> str:
+    folders = [os.path.basename(one["path"]) for one in found]
+    near = difflib.get_close_matches(name, [*folders, *(str(one["name"]) for one in found)], n=1)
+    there = f"there are: {', '.join(folders) or 'none'}"
+    return f"did you mean {near[0]}? ({there})" if near else there
+
+
+def _described(one: Dict[str, Any]) -> str:
+    return f"{one['path']}, built {one['built_at']}, used by {', '.join(one['used_by']) or 'nothing'}"
 
 
 def _unused(found: List[Dict[str, Any]], keep: int) -> List[Dict[str, Any]]:

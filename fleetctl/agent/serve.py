@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NoReturn
 
 from fleetctl.agent.calls import find
-from fleetctl.agent.errors import AgentError
+from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 SILENCE_S = 60.0
 KEEP_AGENTS = 3
@@ -103,10 +103,27 @@ def _answer(line: bytes, out: _Output) -> None:
         out.send({"id": number, "error": error.to_dict()})
     except BrokenPipeError:
         _end()
+    except PermissionError as error:
+        out.send({"id": number, "error": _forbidden(error).to_dict()})
     except BaseException as error:
         import traceback
 
         out.send({"id": number, "error": _bug(error, traceback.format_exc())})
+
+
+def _forbidden(error: PermissionError) -> AgentError:
+    """What this user may not do there: of a host that is worked on without root, no bug."""
+    path = error.filename if isinstance(error.filename, str) else ""
+    is_root = os.getuid() == 0
+    return AgentError(
+        f"{error.strerror}" if is_root else f"needs root: {error.strerror} for user {os.getuid()}",
+        where=path,
+        fix="see what keeps root from it: a read-only mount, or `lsattr`"
+        if is_root
+        else "log in as root: `ssh: {user: root}` in the host's file of the inventory, or ~/.ssh/config",
+        evidence=[str(error)],
+        exit=PREFLIGHT,
+    )
 
 
 def _bug(error: BaseException, trace: str) -> Dict[str, Any]:

@@ -2,6 +2,7 @@
 
 The folder is made as ``<name>.building`` and renamed at the end. The lock is an flock on the ``.building``
 folder itself: it ends with the last process that holds it (children inherit it), and leaves no file behind.
+A keeper, a shell in a session of its own, removes the folder where this process dies, however it dies.
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, List, Optional
 
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.files import sync_folder
 
 SUFFIX = ".building"
+KILLED = ".killed"
+KEEPER = """
+read -r line && exit
+for attempt in 1 2 3 4 5; do
+  [ "$1" -ef "/dev/fd/$2" ] || exit
+  rm -rf -- "$1" && break
+  sleep 0.2
+done
+: >"${1%/*}/.killed"
+"""
 REFUSALS = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "disk quota exceeded",
@@ -67,25 +78,66 @@ def staged(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Iter
         return
     staging = Staging(final, fd)
     try:
-        _empty(staging.path)
-        yield staging
+        with _kept(staging.path, fd):
+            _empty(staging.path)
+            yield staging
     finally:
-        shutil.rmtree(staging.path, ignore_errors=True)
         os.close(fd)
+
+
+@contextlib.contextmanager
+def _kept(path: Path, fd: int) -> Iterator[None]:
+    """The folder goes at the end; by the keeper where this process does not come to it."""
+    keeper = subprocess.Popen(
+        ["sh", "-c", KEEPER, "fleetctl-keeper", str(path), str(fd)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(fd,),
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            keeper.communicate(b"done\n")
+
+
+def was_killed(folder: Path) -> bool:
+    """Whether a keeper had to remove something in the folder since this was asked last."""
+    try:
+        (folder / KILLED).unlink()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def remove_leftovers(folder: Path, names: str = "*" + SUFFIX) -> int:
     """Remove each folder of such a name that no process holds; how many there were."""
     removed = 0
-    for path in folder.glob(names):
+    for path in _unheld(folder, names):
+        shutil.rmtree(path, ignore_errors=True)
+        removed += 1
+    return removed
+
+
+def leftovers(folder: Path, names: str = "*" + SUFFIX) -> List[Path]:
+    """What :func:`remove_leftovers` would remove."""
+    return list(_unheld(folder, names))
+
+
+def _unheld(folder: Path, names: str) -> Iterator[Path]:
+    """Each folder of such a name that no process holds, locked while the caller has it."""
+    for path in sorted(folder.glob(names)):
         fd = _open(path)
         if fd is None:
             continue
-        if _try_lock(fd) and _same(fd, path):
-            shutil.rmtree(path, ignore_errors=True)
-            removed += 1
-        os.close(fd)
-    return removed
+        try:
+            if _try_lock(fd) and _same(fd, path):
+                yield path
+        finally:
+            os.close(fd)
 
 
 def _lock(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Optional[int]:
@@ -118,7 +170,7 @@ def _lock(final: Path, wait_s: float, waiting: Callable[[float], None]) -> Optio
 def _open(path: Path) -> Optional[int]:
     try:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

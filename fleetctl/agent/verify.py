@@ -65,7 +65,9 @@ def marker_findings(bom: Json, marker: Any) -> Iterator[Json]:
     if not isinstance(records, dict):
         return
     now = {one["name"]: one["record"]["sha256"] for one in bom["distributions"]}
-    other = [f"{name} is another one" for name in records if name in now and now[name] != records[name]]
+    unread = {one["name"] for one in bom["distributions"] if one["record"]["state"] == "unreadable"}
+    known = now.keys() - unread
+    other = [f"{name} is another one" for name in records if name in known and now[name] != records[name]]
     gone = [f"{name} is gone" for name in records if name not in now]
     added = [f"{name} came later" for name in now if name not in records and now[name] is not None]
     differences = sorted([*other, *gone, *added])
@@ -157,6 +159,10 @@ def _records(bom: Json) -> Iterator[Json]:
         if record["state"] == "malformed":
             what = f"the RECORD of {one['name']} cannot be read whole: {record['why']}"
             yield finding("env-record", what, one["info"], REINSTALL, severity="warning")
+        if record["state"] == "unreadable":
+            what = f"the RECORD of {one['name']} cannot be read, so its files are not checked"
+            fix = "verify it as a user who may read all of it"
+            yield finding("env-record", what, one["info"], fix, [record["why"]], "warning")
     unrecorded = [one["name"] for one in bom["distributions"] if one["record"]["state"] == "missing"]
     if unrecorded:
         what = f"{len(unrecorded)} distributions have no RECORD: their files cannot be checked"

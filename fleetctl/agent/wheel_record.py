@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """``state`` is ``ok``, ``missing`` or ``malformed`` (``why`` names the first line that is)."""
+    """``state`` is ``ok``, ``missing``, ``unreadable`` or ``malformed`` (``why`` names the first line that is)."""
 
     state: str
     why: str
@@ -57,13 +57,14 @@ class Record(NamedTuple):
 
 
 def read_record(path: Path) -> Record:
-    """The RECORD at ``path``; one that cannot be read counts as missing."""
+    """The RECORD at ``path``."""
     try:
         data = read_start(str(path), LIMIT + 1)
     except FileNotFoundError:
         return Record("missing", "there is no RECORD", [])
     except OSError as error:
-        return Record("missing", f"RECORD cannot be read: {error.strerror}", [])
+        state = "unreadable" if isinstance(error, PermissionError) else "missing"
+        return Record(state, f"RECORD cannot be read: {error.strerror}", [])
     return parse_record(data)
 
 

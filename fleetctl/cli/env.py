@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli import complete, env_capture, env_clone, env_diff, env_overlay, env_prune
+from fleetctl.cli.interruptible import Interruptible
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -18,6 +19,7 @@ app = typer.Typer(
     name="env",
     help="Environments: what is on a host, and building one.",
     no_args_is_help=True,
+    cls=Interruptible,
     rich_markup_mode=None,
 )
 app.command("capture")(env_capture.capture)

@@ -53,19 +53,7 @@ def clone(
     if made is None:
         _print_plan(output, host.name, planned)
         raise typer.Exit(int(Exit.OK if planned.is_there else Exit.PLAN_CHANGES))
-    if json:
-        output.event({**made, "digest": planned.digest})
-    else:
-        took = sum(made["seconds"].values())
-        output.line(
-            f"{host.name}: cloned {planned.base} to {made['path']} ({made['method']}) in {took:.1f} s"
-        )
-        for file, why in made.get("kept", {}).items():
-            output.line(f"  still names its old place: {file}, {why}")
-        for info, outside in made.get("editable", {}).items():
-            output.line(
-                f"  still shared: {info.removesuffix('.dist-info')}, an editable install of {outside}"
-            )
+    _print_made(output, host.name, planned, made)
 
 
 def _target(source: str, text: str) -> tuple[str, str]:
@@ -111,6 +99,21 @@ def _from_another(place: Place, host: Host, name: str, plan: bool, on_event: OnE
         if plan or planned.is_there:
             return planned, None
         return planned, bring_environment(agent, place.host, host, bom, name, on_event)
+
+
+def _print_made(output: Output, host: str, planned: ClonePlan, made: dict[str, Any]) -> None:
+    if output.json:
+        output.event({**made, "digest": planned.digest})
+        return
+    if not made["built"]:
+        output.line(f"{host}: {made['path']} is there, made by another meanwhile: nothing to do")
+        return
+    took = sum(made["seconds"].values())
+    output.line(f"{host}: cloned {planned.base} to {made['path']} ({made['method']}) in {took:.1f} s")
+    for file, why in made.get("kept", {}).items():
+        output.line(f"  still names its old place: {file}, {why}")
+    for info, outside in made.get("editable", {}).items():
+        output.line(f"  still shared: {info.removesuffix('.dist-info')}, an editable install of {outside}")
 
 
 def _print_plan(output: Output, host: str, planned: ClonePlan) -> None:

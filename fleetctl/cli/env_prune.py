@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def prune(
     host: Annotated[str, typer.Argument(help="The host.", autocompletion=complete.hosts)],
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; each must be unused.")
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these, by name or folder; each must be unused."),
     ] = None,
     keep: Annotated[
         int, typer.Option("--keep", min=0, help="Of each name's unused ones keep so many of the newest.")
@@ -23,7 +24,10 @@ def prune(
     plan: Annotated[bool, typer.Option("--plan", help="Say what would be removed; change nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Remove environments that no slot runs or ran before, no unit file names and no process uses."""
+    """Remove environments that no slot runs or ran before, no unit file names and no process uses.
+
+    Without a NAME also what builds and transfers that were cut off have left.
+    """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
     from fleetctl.errors import Exit
@@ -45,7 +49,7 @@ def prune(
         output.event(done)
     else:
         _print(output, target.name, done, plan)
-    if plan and done["removed"]:
+    if plan and (done["removed"] or done["leftovers"]):
         raise typer.Exit(int(Exit.PLAN_CHANGES))
 
 
@@ -53,12 +57,15 @@ def _print(output: Output, host: str, done: dict[str, Any], plan: bool) -> None:
     verb = "would remove" if plan else "removed"
     for one in done["removed"]:
         output.line(f"{host}: {verb} {one['path']} ({one['own_bytes'] / 1e6:,.0f} MB of its own)")
+    for one in done["leftovers"]:
+        what = "left by a build or transfer that was cut off"
+        output.line(f"{host}: {verb} {one['path']} ({one['own_bytes'] / 1e6:,.0f} MB), {what}")
     for one in done["kept"]:
         why = ", ".join(one["used_by"]) or "not asked for"
         output.line(f"{host}: keeps {one['path']}: {why}")
     freed = "would be freed" if plan else "freed"
     output.line(
         f"{host}: {done['freed_bytes'] / 1e6:,.0f} MB {freed}"
-        if done["removed"]
+        if done["removed"] or done["leftovers"]
         else f"{host}: nothing to do"
     )

@@ -7,11 +7,13 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import patch_apply, patch_look, patch_new
+from fleetctl.cli.interruptible import Interruptible
 
 app = typer.Typer(
     name="patch",
     help="Patch sets of runtime_patches/: what they are, and environments derived with them.",
     no_args_is_help=True,
+    cls=Interruptible,
     rich_markup_mode=None,
 )
 
@@ -20,14 +22,20 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """List the patch sets; those with errors are named with file and line (exit 2)."""
+    """List the patch sets; those with errors are named with file and line (exit 2).
+
+    Hunks are tried on the wheels of their distribution that fleetctl keeps; others only on a host, by apply.
+    """
     from fleetctl.cli.output import Output
     from fleetctl.errors import Exit
     from fleetctl.inventory.loader import find_root
+    from fleetctl.patches.kept import wrong_on_wheels
     from fleetctl.patches.patchset import load_all, to_dict
 
     output = Output(json=json)
-    good, errors = load_all(find_root())
+    root = find_root()
+    good, errors = load_all(root)
+    errors += wrong_on_wheels(root, good)
     if json:
         output.document(
             {

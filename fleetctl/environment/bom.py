@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.verify import bom_findings
+from fleetctl.environment.bom_shape import wrong
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
@@ -97,6 +99,9 @@ def load_bom(path: Path) -> Bom:
     missing = [key for key in KEYS if key not in bom]
     if missing:
         raise _no_bom(path, f"not a whole bill of materials: it has no {', '.join(missing)}")
+    found = wrong(bom)
+    if found:
+        raise _no_bom(path, f"not a bill of materials: {found[0]}", found[1:])
     return bom
 
 
@@ -117,8 +122,9 @@ def save_bom(bom: Bom, path: Path) -> None:
         raise _not_written(path, error) from None
 
 
-def _no_bom(path: Path, what: str) -> FleetError:
-    return FleetError(what, where=str(path), fix="make one: fleetctl env capture HOST:PATH -o FILE")
+def _no_bom(path: Path, what: str, evidence: Sequence[str] = ()) -> FleetError:
+    fix = "make one: fleetctl env capture HOST:PATH -o FILE"
+    return FleetError(what, where=str(path), fix=fix, evidence=list(evidence))
 
 
 def _not_written(path: Path, error: OSError) -> FleetError:

@@ -45,6 +45,7 @@ def _lines(bom: Bom) -> Iterator[str]:
     python, abi, unowned = bom["python"], bom["abi"], bom["unowned"]
     yield _line("kind", f"{bom['kind']}, digest {bom['digest']}, read {bom['captured']}")
     runs = "" if python["runs"] else f"; DOES NOT RUN: {python['why'] or 'no program'}"
+    yield from _made(bom.get("made"))
     yield _line("python", f"{python['version']} ({python['tag']}), {python['real'] or python['path']}{runs}")
     yield _line("abi", abi["tag"] or "-")
     majors = ", ".join(f"{major} ({len(paths)} libraries)" for major, paths in sorted(abi["cuda"].items()))
@@ -65,6 +66,17 @@ def _lines(bom: Bom) -> Iterator[str]:
     yield from _problems(bom)
 
 
+def _made(made: Any) -> Iterator[str]:
+    """Where fleetctl derived it from, and with which patch sets."""
+    if not made:
+        return
+    origin = made.get("origin") or {}
+    place = ":".join(str(origin[key]) for key in ("host", "path") if origin.get(key))
+    patches = ", ".join(str(one.get("name")) for one in made.get("patches") or ())
+    said = [f"from {place}"] if place else ["from wheels"]
+    yield _line("made", ", ".join([*said, *([f"patch sets: {patches}"] if patches else [])]))
+
+
 def _drift(bom: Bom) -> str:
     counts = drifted(bom)
     if not counts:
@@ -76,7 +88,7 @@ def _drift(bom: Bom) -> str:
 
 def _broken(bom: Bom) -> Iterator[str]:
     """Distributions without a whole RECORD, and libraries that something is missing for."""
-    for state in ("missing", "malformed"):
+    for state in ("missing", "unreadable", "malformed"):
         names = [one["name"] for one in bom["distributions"] if one["record"]["state"] == state]
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from fleetctl.environment.diff_abi import abi_differences
 from fleetctl.environment.diff_drift import drift_differences
 from fleetctl.environment.diff_packages import missing_differences, version_differences
-from fleetctl.environment.difference import Difference, Group, Step, counted
+from fleetctl.environment.difference import Difference, Group, Step, counted, listed
 from fleetctl.environment.sides import Sides
 from fleetctl.environment.spec import EnvironmentSpec
 from fleetctl.environment.stacks import in_stack
@@ -69,6 +69,9 @@ def _facts(sides: Sides) -> Iterator[Difference]:
     for key, one, other in _named_facts(a, b):
         if one != other:
             yield _fact(key, f"{key} is {other}, in {sides.a_name} {one}")
+    if a.patch_sets != b.patch_sets:
+        one, other = (listed(view.patch_sets) or "none" for view in (a, b))
+        yield _fact("patch sets", f"patch sets in it: {other}, in {sides.a_name}: {one}")
     ways = [name for name in sides.both if _installer(a, name) != _installer(b, name)]
     if ways:
         what = f"{counted(len(ways), 'distribution')} came by another installer"

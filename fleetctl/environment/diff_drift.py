@@ -7,7 +7,7 @@ from typing import Any
 
 from fleetctl.environment.difference import Difference, Group, Severity, Step, counted, listed
 from fleetctl.environment.sides import Sides
-from fleetctl.environment.view import Entry
+from fleetctl.environment.view import Entry, View
 
 SHOWN = 50
 
@@ -91,6 +91,8 @@ def _contents(sides: Sides) -> Iterator[Difference]:
             what = (
                 f"{name} {sides.b.versions[name]} has other files than {sides.a_name}'s of the same version"
             )
+            if sides.b.patch_sets != sides.a.patch_sets:
+                what += f"; patch sets: {_patched(sides.b)} here, {_patched(sides.a)} there"
             evidence = [
                 f"{label}: {_origin(view.distributions[name])}"
                 for label, view in (("here", sides.b), (f"in {sides.a_name}", sides.a))
@@ -150,6 +152,10 @@ def _count(entry: Entry, key: str) -> int:
 def _origin(entry: Entry) -> str:
     url = (entry.get("direct_url") or {}).get("url")
     return f"installed by {entry.get('installer') or 'nobody knows what'}" + (f" from {url}" if url else "")
+
+
+def _patched(view: View) -> str:
+    return listed(view.patch_sets) or "none"
 
 
 def _drift(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -18,6 +19,8 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.nearest import nearest
 
 Bom = Mapping[str, Any]
+OPTION = re.compile(r"--(dist|remove) ([^\s,;]+)")
+ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,9 @@ def plan_overlay(base: Bom, source: Bom, names: Sequence[str], remove: Sequence[
     ours, theirs = View(base), View(source)
     asked = _named(theirs, names)
     gone, paths = _removed(ours, remove)
-    if "torch" in asked and ours.cuda != theirs.cuda:
-        gone |= {name for name in ours.distributions if is_toolkit(name) and name not in theirs.distributions}
-    take = {name for name in asked if not _is_same(ours, theirs, name)}
-    overlay = Overlay(
-        ours, theirs, frozenset(take), frozenset(gone - take), frozenset(paths), frozenset(asked)
-    )
+    overlay = _overlay(ours, theirs, asked, gone, paths)
     _raise(refusals(overlay), overlay)
+    take = overlay.take
     taken = tuple(
         Taken(name, entry["version"], entry["record"]["sha256"], ours.versions.get(name))
         for name in sorted(take)
@@ -114,6 +113,16 @@ def plan_overlay(base: Bom, source: Bom, names: Sequence[str], remove: Sequence[
         inputs,
         overlay.after.bom,
     )
+
+
+def _overlay(ours: View, theirs: View, asked: set[str], gone: set[str], paths: set[str]) -> Overlay:
+    """Of what is asked for that which is not the same already; with torch of another CUDA goes the old toolkit."""
+    if "torch" in asked and ours.cuda != theirs.cuda:
+        gone = gone | {
+            name for name in ours.distributions if is_toolkit(name) and name not in theirs.distributions
+        }
+    take = {name for name in asked if not _is_same(ours, theirs, name)}
+    return Overlay(ours, theirs, frozenset(take), frozenset(gone - take), frozenset(paths), frozenset(asked))
 
 
 def _named(source: View, names: Sequence[str]) -> set[str]:
@@ -168,20 +177,47 @@ def _is_same(base: View, source: View, name: str) -> bool:
 
 
 def _raise(reasons: list[FleetError], overlay: Overlay) -> None:
+    if not reasons:
+        return
+    remedy = _remedy(reasons, overlay)
     if len(reasons) == 1:
+        if len(OPTION.findall(remedy)) > len(OPTION.findall(reasons[0].fix)):
+            reasons[0].fix = remedy
         raise reasons[0]
-    if reasons:
-        raise FleetError(
-            f"{len(reasons)} reasons against this overlay",
-            where=overlay.base.label,
-            fix=reasons[0].fix,
-            evidence=[
-                line
-                for reason in reasons
-                for line in (
-                    f"{reason.what} (at {reason.where}); {reason.fix}",
-                    *(f"  {seen}" for seen in reason.evidence),
-                )
-            ],
-            exit=Exit.PREFLIGHT,
+    raise FleetError(
+        f"{len(reasons)} reasons against this overlay",
+        where=overlay.base.label,
+        fix=remedy or reasons[0].fix,
+        evidence=[
+            line
+            for reason in reasons
+            for line in (
+                f"{reason.what} (at {reason.where}); {reason.fix}",
+                *(f"  {seen}" for seen in reason.evidence),
+            )
+        ],
+        exit=Exit.PREFLIGHT,
+    )
+
+
+def _remedy(reasons: list[FleetError], overlay: Overlay) -> str:
+    """``add --dist A --dist B --remove C``: all that the reasons ask for, and then those against that; "" for none."""
+    dist: dict[str, None] = {}
+    remove: dict[str, None] = {}
+    for _ in range(ROUNDS):
+        asked = [found for reason in reasons for found in OPTION.findall(reason.fix)]
+        known = len(dist) + len(remove)
+        dist.update(dict.fromkeys(name for option, name in asked if option == "dist"))
+        remove.update(
+            dict.fromkeys(name for option, name in asked if option == "remove" and name not in dist)
         )
+        if len(dist) + len(remove) == known:
+            break
+        paths = {name for name in remove if "/" in name}
+        gone = {*overlay.remove, *(remove.keys() - paths)}
+        wider = _overlay(
+            overlay.base, overlay.source, {*overlay.asked, *dist}, gone, {*overlay.paths, *paths}
+        )
+        reasons = refusals(wider)
+    words = [*(f"--dist {name}" for name in dist), *(f"--remove {name}" for name in remove)]
+    return f"add {' '.join(words)}" if words else ""

@@ -184,6 +184,10 @@ def _file(fleet: Fleet, text: str, spec: str | None, specs: list[str]) -> Place:
             f"{text} is a folder here, not a BOM file",
             fix=f"an environment on a host is written HOST:/path; hosts: {', '.join(fleet.hosts)}",
         )
+    if _is_there(path):
+        raise FleetError(
+            f"{text} is no BOM: it is no regular file", fix="make one: fleetctl env capture HOST:PATH -o FILE"
+        )
     if spec is not None:
         raise FleetError(
             f"no specification {spec}", where=str(fleet.root / ENVS), fix=hint(spec, specs, "specifications")
@@ -217,6 +221,13 @@ def _is_file(text: str) -> bool:
     try:
         return Path(text).expanduser().is_file()
     except (OSError, RuntimeError):
+        return False
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
         return False
 
 

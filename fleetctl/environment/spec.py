@@ -151,10 +151,10 @@ class EnvironmentSpec(Model):
 def load_spec(root: Path, name: str) -> EnvironmentSpec:
     """``<root>/envs/<name>.yaml``; FleetError (exit 2) naming every error with its file and line."""
     path = root / ENVS / f"{name}.yaml"
-    if not path.is_file():
-        known = [file.stem for file in path.parent.glob("*.yaml")]
+    known = [file.stem for file in (root / ENVS).glob("*.yaml")]
+    if name not in known or not path.is_file():
         raise FleetError(
-            f"no environment {name}", where=str(path.parent), fix=hint(name, known, "environments")
+            f"no environment {name}", where=str(root / ENVS), fix=hint(name, known, "environments")
         )
     document, shown = read(path), f"{ENVS}/{path.name}"
     spec, problems = _parse(document, name)

@@ -85,6 +85,12 @@ class View:
         return given
 
     @property
+    def patch_sets(self) -> list[str]:
+        """The patch sets that fleetctl put into it, in their order; of a BOM that does not say, none."""
+        patches = (self.bom.get("made") or {}).get("patches") or ()
+        return [str(one.get("name")) for one in patches if isinstance(one, Mapping)]
+
+    @property
     def torch(self) -> str | None:
         """torch's version, local part included."""
         return self.versions.get("torch") or self.bom.get("abi", {}).get("torch")

@@ -100,11 +100,13 @@ class ChangedFile(Model):
 
 
 class Check(Model):
-    """What must hold: ``python`` code, or an ``argv`` that begins with ``python``, that exits 0 there."""
+    """What must hold: ``python`` code, or an ``argv`` that begins with ``python``, that exits 0 there
+    within so many ``seconds``."""
 
     what: Text
     python: Text | None = None
     argv: Annotated[list[Text], Field(min_length=1)] | None = None
+    seconds: Annotated[int, Field(gt=0, le=1800)] = 60
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:

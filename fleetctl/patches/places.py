@@ -9,10 +9,9 @@ from pathlib import Path
 from fleetctl.environment.place import host_place
 from fleetctl.inventory.loader import Fleet
 from fleetctl.patches.environment import Environment
+from fleetctl.patches.kept import wheels
 from fleetctl.patches.trees import Read, Tree, Wheel
 from fleetctl.transport.agent import open_agent
-
-WHEELHOUSE = Path(".fleetctl") / "wheelhouse"
 
 
 @contextmanager
@@ -50,7 +49,4 @@ def bases(fleet: Fleet, environment: Environment, names: Sequence[str]) -> Itera
 
 def kept_wheels(fleet: Fleet, distribution: str, versions: Sequence[str]) -> list[Tree]:
     """The distribution's wheels that fleetctl keeps from earlier builds."""
-    stem = distribution.replace("-", "_")
-    folder = fleet.root / WHEELHOUSE
-    paths = sorted(path for version in versions for path in folder.glob(f"{stem}-{version}-*.whl"))
-    return [Wheel(path) for path in paths]
+    return [Wheel(path) for path in wheels(fleet.root, distribution, versions)]

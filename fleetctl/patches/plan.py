@@ -53,7 +53,7 @@ class PatchWrites:
             "distribution": self.patch_set.distribution,
             "writes": [write.to_call() for write in self.writes],
             "imports": manifest.imports,
-            "checks": [check.command() for check in manifest.checks],
+            "checks": [{"argv": check.command(), "seconds": check.seconds} for check in manifest.checks],
         }
 
 

@@ -63,7 +63,7 @@ def prove(
         sources=sources,
         imports=sorted({name for entry in sets for name in entry.manifest.imports}),
         checks=[
-            {"what": f"{entry.name}: {check.what}", "argv": check.command()}
+            {"what": f"{entry.name}: {check.what}", "argv": check.command(), "seconds": check.seconds}
             for entry in sets
             for check in entry.manifest.checks
         ],

@@ -143,7 +143,7 @@ class _Survey:
 
     def _remove(self, made: list[str]) -> None:
         with suppress(FleetError):
-            self.agent.call("environment.prune", timeout=None, names=made, tidy=False)
+            self.agent.call("environment.prune", timeout=None, names=made)
 
     def _inner(self) -> SpecifiedPlan | None:
         if self.base.spec is None:

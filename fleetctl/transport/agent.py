@@ -39,6 +39,16 @@ fi
 exec $p -I -S $f serve
 """
 
+STABLE = "is the host up and the network stable?"
+AFTERWARDS = {
+    "rollout.": "A rollout goes on there by itself; `fleetctl status {host}` shows it",
+    "environment.build": "What was being made is removed there; run it again",
+    "environment.derive": "What was being made is removed there; run it again",
+    "environment.prune": "What is left to be removed goes when it is run again",
+    "model.commit": "Run it again: it goes on where it stopped",
+}
+"""What a lost link leaves of a call, by its name or its name's start; others only look."""
+
 OnEvent = Callable[[dict[str, Any]], None]
 
 
@@ -250,14 +260,19 @@ class Agent:
         return FleetError(error["what"], where, error["fix"], error["evidence"], Exit(error["exit"]))
 
     def _lost(self, name: str) -> FleetError:
-        return self._error(f"link to {self._settings.name} lost during {name}")
+        error = self._error(f"link to {self._settings.name} lost during {name}")
+        error.fix = f"{STABLE} {_afterwards(name).format(host=self._settings.name)}".strip()
+        return error
 
     def _error(self, what: str) -> FleetError:
         return FleetError(
             what,
             where=place(self._settings),
-            fix="is the host up and the network stable? A rollout goes on there by itself; "
-            f"`fleetctl status {self._settings.name}` shows it",
+            fix=STABLE,
             evidence=list(self._stderr),
             exit=Exit.UNREACHABLE,
         )
+
+
+def _afterwards(call: str) -> str:
+    return next((said for start, said in AFTERWARDS.items() if call.startswith(start)), "")

@@ -27,6 +27,17 @@ PYTHONS = pythons()
 SOURCES = sorted(Path(fleetctl.agent.__file__).parent.glob("*.py"))
 
 
+AS_NOBODY = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from fleetctl.agent import calls, serve, specs
+if os.getuid() == 0:
+    os.setuid(65534)
+sys.argv = ["agent", "serve"]
+serve.serve()
+"""
+
+
 class Served:
     """A running agent, asked by lines."""
 
@@ -149,6 +160,23 @@ def test_a_bug_is_an_error_with_its_traceback_and_not_the_end(served: Served) ->
     assert "KeyError" in error["what"]
     assert error["evidence"][0].startswith("Traceback")
     assert served.ask("history")["result"] == []
+
+
+def test_what_needs_root_is_an_error_with_its_path_and_no_bug(packed: Path) -> None:
+    argv = [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(packed)]
+    agent = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert agent.stdin and agent.stdout
+    call = {"id": 1, "call": "environment.remember", "args": {"root": "/fleetctl-none", "path": "/x"}}
+    call["args"] |= {"name": "a", "key": "b"}  # type: ignore[operator]
+    agent.stdin.write(json.dumps(call).encode() + b"\n")
+    agent.stdin.flush()
+    agent.stdout.readline()
+    error = json.loads(agent.stdout.readline())["error"]
+    agent.stdin.close()
+    agent.wait(5)
+    assert (error["exit"], error["where"]) == (5, "/fleetctl-none")
+    assert error["what"].startswith("needs root: Permission denied for user ")
+    assert "ssh: {user: root}" in error["fix"]
 
 
 def test_a_line_in_pieces_and_several_in_one(served: Served) -> None:

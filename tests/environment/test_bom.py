@@ -51,6 +51,28 @@ def test_what_is_no_bom_is_refused(tmp_path: Path, text: str, what: str) -> None
     assert caught.value.fix and caught.value.where == str(file)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("distributions", {"a": 1}, "distributions is no list"),
+        ("distributions", [{"name": "a"}], "distributions[0].version is missing"),
+        ("distributions", ["a"], "distributions[0] is no object"),
+        ("python", [], "python is no object"),
+        ("abi", {"tag": 3, "torch": None, "cuda": {}}, "abi.tag is no text"),
+        ("unowned", None, "unowned is no object"),
+    ],
+)
+def test_a_bom_of_the_wrong_shape_names_the_key(
+    bom: dict[str, Any], tmp_path: Path, key: str, value: Any, what: str
+) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps({**bom, key: value}))
+    with pytest.raises(FleetError) as caught:
+        load_bom(file)
+    assert (caught.value.exit, caught.value.where) == (Exit.INPUT, str(file))
+    assert caught.value.what == f"not a bill of materials: {what}"
+
+
 def test_files_that_cannot_be_read_or_written(bom: dict[str, Any], tmp_path: Path) -> None:
     for work in (lambda: load_bom(tmp_path / "none.json"), lambda: save_bom(bom, tmp_path / "no" / "a.json")):
         with pytest.raises(FleetError) as caught:

@@ -14,6 +14,7 @@ import pytest
 from fleetctl.agent.bom import capture
 from fleetctl.agent.errors import INPUT, AgentError
 from fleetctl.agent.reader import ALONE_COST
+from fleetctl.environment.bom_text import screen
 from tests.agent.pythons import pythons
 from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
 from tests.environment.wheels import make_wheel
@@ -91,6 +92,20 @@ def test_without_hashes_a_file_of_another_size_still_counts(venv: Path) -> None:
     source.write_text(source.read_text() + "# longer\n")
     assert distribution(bom_of(venv, hashes=False), "alpha")["changed_count"] == 1
     assert bom_of(venv, hashes=False)["digest"] == bom_of(venv)["digest"]
+
+
+def test_it_says_how_fleetctl_made_it(venv: Path) -> None:
+    before = bom_of(venv)
+    assert before["made"] is None
+    patches = [{"name": "tree\x1b[2J", "sha256": "0"}]
+    origin = {"host": "ct129", "path": "/root/ml-env", "digest": "0" * 12}
+    marker = {"schema": 1, "name": "serving", "origin": origin, "patches": patches}
+    (venv / ".fleetctl-env.json").write_text(json.dumps(marker))
+    bom = bom_of(venv)
+    assert bom["made"]["origin"] == origin and bom["made"]["overlays"] == []
+    assert "\x1b" not in bom["made"]["patches"][0]["name"]
+    assert any("ct129:/root/ml-env, patch sets: tree" in line for line in screen(bom)[0])
+    assert bom["digest"] == before["digest"]
 
 
 def test_the_digest_is_of_the_content_and_of_nothing_else(venv: Path, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ import pytest
 from fleetctl.agent import reader
 from fleetctl.agent.bom import capture
 from fleetctl.agent.reader import ALONE_COST, Answer, Job, read_all
+from fleetctl.agent.verify import _records
+from fleetctl.environment.bom_text import screen
 from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
 from tests.environment.wheels import make_wheel
 
@@ -157,6 +159,18 @@ def test_unreadable_files_are_named_and_are_no_drift(readable: Path, template: P
     assert "hidden: the folder cannot be read: Permission denied" in problems(bom)
     alpha = distribution(bom, "alpha")
     assert (alpha["changed_count"], alpha["missing_count"]) == (0, 0)
+
+
+def test_a_record_that_this_user_may_not_read_is_not_missing(readable: Path, template: Path) -> None:
+    venv = shutil.copytree(template, readable / "venv", symlinks=True)
+    (site(venv) / "alpha-1.0.dist-info" / "RECORD").chmod(0)
+    bom = bom_by_agent(readable, "/usr/bin/python3", venv, NOBODY if os.getuid() == 0 else None)
+    record = distribution(bom, "alpha")["record"]
+    assert (record["state"], record["why"]) == ("unreadable", "RECORD cannot be read: Permission denied")
+    assert any(line.startswith("RECORD") and "unreadable: alpha" in line for line in screen(bom)[0])
+    bom["distributions"] = [distribution(bom, "alpha")]
+    said = [found["what"] for found in _records(bom)]
+    assert said == ["the RECORD of alpha cannot be read, so its files are not checked"]
 
 
 def test_children_hash_as_this_process_does(tmp_path: Path) -> None:

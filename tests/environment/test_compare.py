@@ -101,6 +101,17 @@ def test_the_plan_is_one_command_that_leaves_b_as_it_is() -> None:
     assert "wandb" not in line
 
 
+def test_a_patched_environment_is_named_by_its_patch_sets() -> None:
+    b = reference()
+    b["made"] = {"origin": None, "overlays": [], "patches": [{"name": "engine-tree", "sha256": "0"}]}
+    distribution(b, "sglang")["record"] = {"state": "ok", "sha256": "other", "why": ""}
+    difference = found(reference(), b, "contents", "sglang")
+    assert difference.what.endswith("; patch sets: engine-tree here, none there")
+    assert found(reference(), b, "patch sets").what == "patch sets in it: engine-tree, in A: none"
+    distribution(b, "sglang")["record"] = distribution(reference(), "sglang")["record"]
+    assert [one.id for one in compare(b, b)] == []
+
+
 def version(name: str, to: str) -> Change:
     return lambda bom: distribution(bom, name).update(
         version=to, record={"state": "ok", "sha256": to, "why": ""}

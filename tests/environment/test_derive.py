@@ -26,9 +26,11 @@ from fleetctl.agent import elfpath, linktree, mentions
 from fleetctl.agent.derive import derive
 from fleetctl.agent.environments import MARKER, list_environments
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
+from fleetctl.agent.examine import examine
 from fleetctl.agent.installed import Site
 from fleetctl.agent.mentions import Paths
 from fleetctl.agent.prune import prune
+from fleetctl.agent.staging import free_bytes
 from tests.environment.handmade import PYTHON, install, make_venv, naming, packages, snapshot, wrong_records
 
 DIGEST = "0123456789ab"
@@ -525,13 +527,55 @@ def test_prune_keeps_what_is_used(host: Host, tmp_path: Path) -> None:
         held = os.open(going_on, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(held, fcntl.LOCK_EX)
         done = prune({**args, "names": ["idle"]}, host.events.append)
-        assert (broken.exists(), going_on.exists()) == (False, True)
+        assert done["leftovers"] == [] and broken.exists(), "only what was named"
+        (broken / "half").write_bytes(bytes(5000))
+        half = host.root / "envs/cut-0123456789ab.building"
+        half.mkdir()
+        (half / "file").write_bytes(bytes(700))
+        left = [{"path": str(half), "own_bytes": 700}, {"path": str(broken), "own_bytes": 5000}]
+        planned = prune({**args, "keep": 9, "plan": True}, host.events.append)
+        assert (planned["leftovers"], planned["freed_bytes"]) == (left, 5700)
+        assert broken.exists() and half.exists()
+        swept = prune({**args, "keep": 9}, host.events.append)
+        assert (swept["removed"], swept["leftovers"], swept["freed_bytes"]) == ([], left, 5700)
+        assert [event["text"] for event in host.events[-2:]] == [f"removed {half}", f"removed {broken}"]
+        assert (broken.exists(), half.exists(), going_on.exists()) == (False, False, True)
         os.close(held)
         assert done["freed_bytes"] == listed["idle"]["own_bytes"]
         assert not host.path("idle").exists() and host.path("first").exists()
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_prune_takes_no_name_that_several_have(host: Host) -> None:
+    host.derive("first")
+    host.derive("first", host.path("first"), digest="ba9876543210")
+    args: dict[str, Any] = {"root": str(host.root), "units": []}
+    with pytest.raises(AgentError, match=r"which first\? There are 2") as caught:
+        prune({**args, "names": ["first"]}, host.events.append)
+    assert caught.value.exit == INPUT and len(caught.value.evidence) == 2
+    assert len(list((host.root / "envs").iterdir())) == 2
+    with pytest.raises(AgentError) as caught:
+        prune({**args, "names": ["frist"]}, host.events.append)
+    assert caught.value.fix.startswith("did you mean first?")
+    done = prune({**args, "names": [host.path("first").name]}, host.events.append)
+    assert [one["path"] for one in done["removed"]] == [str(host.path("first"))]
+
+
+def test_what_is_not_there_and_what_is_a_file_is_wrong_input(host: Host) -> None:
+    for base, words in (
+        (f"{host.base}x", "there is no"),
+        (f"{host.base}/pyvenv.cfg", "is a file, not a venv"),
+    ):
+        with pytest.raises(AgentError) as caught:
+            examine({"base": base, "root": str(host.root)}, host.events.append)
+        assert caught.value.exit == INPUT and words in caught.value.what, caught.value.what
+    (host.root / "envs").parent.mkdir(exist_ok=True)
+    (host.root / "envs").symlink_to("/dev/shm")
+    found = examine({"base": str(host.base), "root": str(host.root)}, host.events.append)
+    assert abs(found["free_bytes"] - free_bytes(Path("/dev/shm"))) < 1 << 28
+    (host.root / "envs").unlink()
 
 
 def test_the_oldest_python_can_read_it_all() -> None:

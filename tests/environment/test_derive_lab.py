@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -125,12 +127,45 @@ def test_a_killed_agent_leaves_nothing_under_the_name(host: Host, index: Path) -
     host.wait_for("derive-check")
     host.on("pkill -KILL -f '[.]pyz serve'")
     assert [error.exit for error in errors()] == [Exit.UNREACHABLE]
-    assert host.envs() == [f"test-base-{base[-12:]}", f"test-copy-{DIGEST}.building"]
-    assert host.on(f"pgrep -f '{STATE}/envs/[t]est-copy' || true") == ""
+    host.on(f"for i in $(seq 50); do pgrep -f '{STATE}/envs/[t]est-copy' || exit 0; sleep 0.1; done; exit 1")
+    assert host.envs() == [f"test-base-{base[-12:]}"]
     host.on(f"rm {FLAG}")
     assert host.derive(base, imports=["slow"])["built"]
     assert host.envs() == [f"test-base-{base[-12:]}", f"test-copy-{DIGEST}"]
     assert host.on(f"cd {base} && find . -type f | sort | xargs sha256sum | sha256sum") == before
+
+
+def test_an_interrupt_says_so_and_leaves_nothing(host: Host, index: Path) -> None:
+    base = host.build(index, "slow")
+    host.on(f"touch {FLAG}")
+    (host.root / "envs").mkdir()
+    spec = f'name: test-copy\npython: ">=3.9"\nbase: {{path: {base}}}\npatches: [tree]\n'
+    (host.root / "envs" / "test-copy.yaml").write_text(spec)
+    tree = b"TREE = 1\n"
+    patch = {
+        "name": "tree",
+        "distribution": "slow",
+        "versions": ["1.0"],
+        "why": "to see it interrupted",
+        "upstream": None,
+        "files": [{"path": "slow/tree.py", "source": "tree.py", "sha256": hashlib.sha256(tree).hexdigest()}],
+        "imports": ["slow.tree"],
+    }
+    folder = host.root / "runtime_patches" / "tree"
+    folder.mkdir(parents=True)
+    (folder / "tree.py").write_bytes(tree)
+    (folder / "manifest.yaml").write_text(json.dumps(patch))
+    argv = [sys.executable, "-m", "fleetctl", "--fleet", str(host.root), "env", "build", "ct200", "test-copy"]
+    building = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    host.on(
+        f"for i in $(seq 200); do pgrep -f '{STATE}/envs/[t]est-copy.*python' && exit 0; sleep 0.1; done; exit 1"
+    )
+    building.send_signal(signal.SIGINT)
+    said, errors = building.communicate(timeout=20)
+    assert building.returncode == Exit.INTERRUPTED, (said, errors)
+    assert "error: interrupted; nothing unfinished was named" in errors
+    host.on(f"for i in $(seq 50); do pgrep -f '{STATE}/envs/[t]est-copy' || exit 0; sleep 0.1; done; exit 1")
+    assert host.envs() == [f"test-base-{base[-12:]}"]
 
 
 def test_a_venv_made_by_hand_and_a_disk_that_refuses(host: Host) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetctl.environment.compare import compare
 from fleetctl.environment.diff_plan import plan_steps
-from fleetctl.environment.overlay import OverlayPlan, plan_overlay
+from fleetctl.environment.overlay import OPTION, OverlayPlan, plan_overlay
 from fleetctl.environment.overlay_act import derive_arguments, derived_path
 from fleetctl.errors import Exit, FleetError
 from tests.environment.boms import Bom, distribution, extensions, reference, training, without
@@ -260,6 +260,17 @@ def test_all_reasons_come_at_once() -> None:
         plan_overlay(training(), reference(), ["torch", "sglang"])
     assert caught.value.what.endswith("reasons against this overlay")
     assert len(caught.value.evidence) > 4
+
+
+@pytest.mark.parametrize("names", [["torch", "sglang-kernel"], ["sglang"], ["torchvision"], ["xgrammar"]])
+def test_the_fix_is_one_line_that_leaves_no_reason(names: list[str]) -> None:
+    with pytest.raises(FleetError) as caught:
+        plan_overlay(training(), reference(), names)
+    assert caught.value.fix.startswith("add --")
+    options = OPTION.findall(caught.value.fix)
+    more = [name for option, name in options if option == "dist"]
+    gone = [name for option, name in options if option == "remove"]
+    assert plan_overlay(training(), reference(), [*names, *more], gone).taken
 
 
 def test_pure_code_of_another_python_may_come() -> None:

@@ -89,6 +89,7 @@ def test_a_file(fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("two", "which environment of two? It has 2", "two:a or two:b"),
         ("ct129", "ct129 is a host and a specification", "ct129:NAME for its environment, or envs/ct129"),
         ("/", "is a folder here", "HOST:/path"),
+        ("/dev/null", "/dev/null is no BOM", "env capture"),
     ],
 )
 def test_what_fits_nothing_or_too_much(fleet: Fleet, text: str, what: str, fix: str) -> None:

@@ -33,6 +33,15 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert (spec.name, spec.source, spec.requirements[1]) == ("tiny", "envs/tiny.yaml", "Beta_b==2.0+cpu")
 
 
+def test_a_path_is_no_name(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    (tmp_path / "tiny.yaml").write_text(GOOD)
+    with pytest.raises(FleetError) as caught:
+        load_spec(tmp_path, "../tiny")
+    assert (caught.value.exit, caught.value.where) == (Exit.INPUT, str(tmp_path / "envs"))
+    assert caught.value.fix.startswith("did you mean tiny?")
+
+
 def test_every_shipped_file_is_good_and_fully_pinned() -> None:
     specs = {file.stem: load_spec(REPOSITORY, file.stem) for file in (REPOSITORY / "envs").glob("*.yaml")}
     assert {"standalone-cpu", "sglang-0.5.11-cu130", "ct129-reference", "ct200-serving"} <= specs.keys()

@@ -141,6 +141,17 @@ def test_applied_proven_and_reverted(controller: Controller) -> None:
     assert any("fleetctl deploy ct200" in step for step in reverted["steps"])
 
 
+def test_the_documentation_works_in_its_order(controller: Controller) -> None:
+    text = (REPOSITORY / "docs" / "patches.md").read_text().partition("## Using it")[2].split("```")[1]
+    lines = [line.partition("#")[0].split()[2:] for line in text.strip().splitlines()]
+    assert [words[0] for words in lines] == ["status", "apply", "apply", "verify", "diff", "revert"]
+    mine = {"ct200:serving": "ct200:engine", "engine-tree": "tree", "trees": "engine-trees"}
+    mine["ct200:trees"] = "ct200:engine-trees"
+    for words in lines:
+        code = Exit.PLAN_CHANGES if "--plan" in words else Exit.OK
+        controller.run(*(mine.get(word, word) for word in words), code=code)
+
+
 def test_the_parent_is_gone(controller: Controller) -> None:
     made = controller.last("apply", f"ct200:{BASE}", "tree", "--as", "other-tree")
     assert made["path"].startswith(f"{ENVS}/other-tree-")

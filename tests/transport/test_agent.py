@@ -101,8 +101,16 @@ def test_a_link_that_dies_during_a_call(sshd: Sshd, mute_port: int) -> None:
         assert time.monotonic() - begin < 5
         assert caught.value.what == "link to box lost during facts"
         assert caught.value.exit == Exit.UNREACHABLE
+        assert caught.value.fix == "is the host up and the network stable?"
         with pytest.raises(FleetError, match="lost during history"):
             opened.call("history")
+        for call, after in (
+            ("rollout.follow", "A rollout goes on there by itself; `fleetctl status box` shows it"),
+            ("environment.derive", "What was being made is removed there; run it again"),
+        ):
+            with pytest.raises(FleetError) as caught:
+                opened.call(call)
+            assert caught.value.fix == f"is the host up and the network stable? {after}"
 
 
 def test_an_agent_that_dies_says_so(sshd: Sshd) -> None:
