@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fleetctl import __version__
-from fleetctl.cli import adopt, deploy, env, history, hosts, lab, logs, patch, rollback, status, swap
+from fleetctl.cli import adopt, deploy, doctor, env, history, hosts, lab, logs, patch, rollback, status, swap
 from fleetctl.errors import FleetError
 
 app = typer.Typer(
@@ -59,6 +59,11 @@ app.command("rollback")(rollback.rollback)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)
+app.add_typer(
+    doctor.app,
+    name="doctor",
+    help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
+)
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
 app.add_typer(lab.app, name="lab")

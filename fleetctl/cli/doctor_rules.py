@@ -10,7 +10,6 @@ from fleetctl.cli import complete
 
 if TYPE_CHECKING:
     from fleetctl.doctor.rule import Rule
-    from fleetctl.doctor.signatures import Signature
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
@@ -65,7 +64,10 @@ def explain(
         output.styled([(rule, "bold"), ("  in logs only", "")])
     for one in signatures:
         output.line(f"log     {one.pattern}")
-        output.line(f"  says  {one.reason}" + (" (a consequence: the cause stands before it)" if one.consequence else ""))
+        output.line(
+            f"  says  {one.reason}"
+            + (" (a consequence: the cause stands before it)" if one.consequence else "")
+        )
         if one.fix:
             output.line(f"  fix   {one.fix}")
     if cases:

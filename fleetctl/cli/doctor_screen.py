@@ -31,9 +31,8 @@ def lines(diagnosis: Diagnosis) -> Iterator[tuple[int, list[Part]]]:
     yield 2, [(summary(diagnosis), style), (f" ({looked})" if looked else "", "dim")]
     for said in diagnosis.said[:MOST]:
         yield from _finding(said)
-    if left := len(diagnosis.said) - MOST:
-        if left > 0:
-            yield 0, [(f"and {left} more, none worse: --json has them all", "dim")]
+    if (left := len(diagnosis.said) - MOST) > 0:
+        yield 0, [(f"and {left} more, none worse: --json has them all", "dim")]
 
 
 def _finding(said: Said) -> Iterator[tuple[int, list[Part]]]:

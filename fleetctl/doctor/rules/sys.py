@@ -70,7 +70,9 @@ def limits(context: Context) -> Iterator[Found]:
         said = mapping(at(context.facts, "limits", unit))
         files, memory = _limit(said.get("LimitNOFILE")), _limit(said.get("LimitMEMLOCK"))
         if files is not None and files < NOFILE:
-            yield Found(f"{unit} may open {files:.0f} files only", unit, [f"LimitNOFILE={said['LimitNOFILE']}"])
+            yield Found(
+                f"{unit} may open {files:.0f} files only", unit, [f"LimitNOFILE={said['LimitNOFILE']}"]
+            )
         if memory is not None and memory < MEMLOCK and service and len(service.gpus) > 1:
             seen = [f"LimitMEMLOCK={said['LimitMEMLOCK']}"]
             yield Found(f"{unit} may lock {gib(memory)} of memory only", unit, seen)
@@ -157,7 +159,13 @@ def _disks(facts: Json) -> Iterator[Json]:
     seen: set[str] = set()
     for one in rows(facts, "disks"):
         mount = str(one.get("mount") or one.get("path"))
-        if mount not in seen and one.get("fstype") not in ("tmpfs", "ramfs", "devtmpfs", "squashfs", "iso9660"):
+        if mount not in seen and one.get("fstype") not in (
+            "tmpfs",
+            "ramfs",
+            "devtmpfs",
+            "squashfs",
+            "iso9660",
+        ):
             seen.add(mount)
             yield one
 
