@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetctl import __version__
 from fleetctl.doctor.diagnosis import Diagnosis, Said
-from fleetctl.doctor.redact import host_names, known_names, redact
+from fleetctl.doctor.redact import host_names, known_names, redact, versions_in
 from fleetctl.doctor.words import headline, remedy_words, summary
 
 PACKAGES = (
@@ -25,13 +25,15 @@ def markdown(diagnoses: Iterable[Diagnosis], hosts: Iterable[str] = (), users: I
     found = list(diagnoses)
     private, people = [*hosts, *(one.name for one in found)], list(users)
     names: dict[str, str] = {}
+    versions: set[str] = set()
     for one in found:
         names |= known_names([one.facts, [_texts(said) for said in one.said]], people)
+        versions |= versions_in(one.facts)
         private.append(str(one.facts.get("hostname") or ""))
     names |= host_names(private)
 
     def clean(text: str) -> str:
-        return redact(text, names)
+        return redact(text, names, versions)
 
     made = [line for n, one in enumerate(found, 1) for line in _host(one, n if len(found) > 1 else 0, clean)]
     return "\n".join([*made, f"*fleetctl {__version__} doctor*"])
