@@ -52,17 +52,84 @@ _NAME = re.compile(
     r"(?<![\w./@-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?P<last>[A-Za-z]{2,24})(?![\w-]|\.\w)"
 )
 _TOP = set(
-    "com net org edu gov io ai dev cloud local localdomain lan internal intranet intra corp arpa".split()
+    [
+        "com",
+        "net",
+        "org",
+        "edu",
+        "gov",
+        "io",
+        "ai",
+        "dev",
+        "cloud",
+        "local",
+        "localdomain",
+        "lan",
+        "internal",
+        "intranet",
+        "intra",
+        "corp",
+        "arpa",
+    ]
 )
-_NO_COUNTRY = set("so py md cu cc rs sh js ts gz xz nn fx op hh pt db bz hs go".split())
+_NO_COUNTRY = set(
+    [
+        "so",
+        "py",
+        "md",
+        "cu",
+        "cc",
+        "rs",
+        "sh",
+        "js",
+        "ts",
+        "gz",
+        "xz",
+        "nn",
+        "fx",
+        "op",
+        "hh",
+        "pt",
+        "db",
+        "bz",
+        "hs",
+        "go",
+    ]
+)
 _PUBLIC = re.compile(
     r"(?:^|\.)(?:github\.com|nvidia\.com|pytorch\.org|huggingface\.co|pypi\.org|python\.org|ubuntu\.com|debian\.org"
     r"|sglang\.ai|vllm\.ai|kernel\.org|freedesktop\.org)$",
     re.IGNORECASE,
 )
 _NOBODY = set(
-    "root nobody user users ubuntu debian admin systemd sglang vllm torch triton cuda nvidia python fleetctl model "
-    "models gpu llm ai ml data work app service".split()
+    [
+        "root",
+        "nobody",
+        "user",
+        "users",
+        "ubuntu",
+        "debian",
+        "admin",
+        "systemd",
+        "sglang",
+        "vllm",
+        "torch",
+        "triton",
+        "cuda",
+        "nvidia",
+        "python",
+        "fleetctl",
+        "model",
+        "models",
+        "gpu",
+        "llm",
+        "ai",
+        "ml",
+        "data",
+        "work",
+        "app",
+        "service",
+    ]
 )
 _LOCAL = {"localhost", "localhost.localdomain"}
 
