@@ -22,7 +22,13 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "speculative-draft-model-path": ("speculative-draft-model",),
     "model-path": ("model",),
 }
-HYBRID_KEYS = ("linear_num_value_heads", "mamba_num_heads", "mamba_n_heads", "ssm_cfg", "hybrid_override_pattern")
+HYBRID_KEYS = (
+    "linear_num_value_heads",
+    "mamba_num_heads",
+    "mamba_n_heads",
+    "ssm_cfg",
+    "hybrid_override_pattern",
+)
 HYBRID_TYPES = re.compile(r"qwen3_?(?:next|[5-9])|jamba|falcon_?h1|nemotron_?h|bamba|lfm2|kimi_?linear", re.I)
 
 

@@ -43,7 +43,12 @@ def lost(context: Context) -> Iterator[Found]:
 )
 def missing(context: Context) -> Iterator[Found]:
     service, there = context.service, rows(context.facts, "gpus", "gpus")
-    if service is None or not service.gpus or "gpus" not in context.facts or at(context.facts, "gpus", "error"):
+    if (
+        service is None
+        or not service.gpus
+        or "gpus" not in context.facts
+        or at(context.facts, "gpus", "error")
+    ):
         return
     indexes = [card.get("index") for card in there]
     for index in service.gpus:
@@ -141,9 +146,13 @@ def memory_held(context: Context) -> Iterator[Found]:
         for app in apps:
             if not _is_ours(context, service, app):
                 held = f"{app.get('used_mib')} MiB by pid {app.get('pid')} ({app.get('unit') or app.get('name')})"
-                yield Found(f"GPU {index} is in use by a process that is not the slot's", _where(card), [held])
+                yield Found(
+                    f"GPU {index} is in use by a process that is not the slot's", _where(card), [held]
+                )
         if not apps and isinstance(used, int) and used > HELD_MIB and card.get("mig") != "Enabled":
-            seen = [f"{used} MiB in use, and nvidia-smi lists no process: one that hangs, or one in a container"]
+            seen = [
+                f"{used} MiB in use, and nvidia-smi lists no process: one that hangs, or one in a container"
+            ]
             yield Found(f"{used} MiB of GPU {index} are held by nobody who can be seen", _where(card), seen)
 
 
@@ -163,7 +172,9 @@ def _is_ours(context: Context, service: ServiceView, app: Json) -> bool:
     "error",
     reason="A card split by MIG offers slices, which have indexes of their own; a slot names whole cards.",
     source="docs.nvidia.com/datacenter/tesla/mig-user-guide",
-    remedy=Remedy("turn MIG off on the card, or serve from another one", commands=("nvidia-smi -i INDEX -mig 0",)),
+    remedy=Remedy(
+        "turn MIG off on the card, or serve from another one", commands=("nvidia-smi -i INDEX -mig 0",)
+    ),
 )
 def mig(context: Context) -> Iterator[Found]:
     for card in cards(context):
@@ -183,7 +194,11 @@ def hot(context: Context) -> Iterator[Found]:
     for card in cards(context):
         degrees = card.get("temperature")
         if isinstance(degrees, int) and degrees >= HOT_C:
-            yield Found(f"GPU {card.get('index')} is at {degrees} °C", _where(card), [f"power: {card.get('power_w')} W"])
+            yield Found(
+                f"GPU {card.get('index')} is at {degrees} °C",
+                _where(card),
+                [f"power: {card.get('power_w')} W"],
+            )
 
 
 @rule(
@@ -227,7 +242,9 @@ def peer_to_peer(context: Context) -> Iterator[Found]:
     iommu, acs = at(context.facts, "topology", "iommu"), at(context.facts, "topology", "acs")
     seen = [f"{pair}: {link}" for pair, link in slow.items()][:4]
     seen += [f"IOMMU: {_known(iommu)}", f"ACS: {_known(acs)}"]
-    what = f"GPUs {listed(service.gpus)} reach each other over PCIe only ({listed(sorted(set(slow.values())))})"
+    what = (
+        f"GPUs {listed(service.gpus)} reach each other over PCIe only ({listed(sorted(set(slow.values())))})"
+    )
     yield Found(what, "slot", seen, severity=_p2p_severity(context, iommu, acs))
 
 
@@ -240,7 +257,9 @@ def _p2p_severity(context: Context, iommu: Any, acs: Any) -> Severity:
 
 
 def _known(value: Any) -> str:
-    return "not known" if value is None else "on" if value is True else "off" if value is False else str(value)
+    return (
+        "not known" if value is None else "on" if value is True else "off" if value is False else str(value)
+    )
 
 
 def _where(card: Json) -> str:

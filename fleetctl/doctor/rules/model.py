@@ -9,7 +9,6 @@ from packaging.version import Version
 
 from fleetctl.doctor.finding import Remedy
 from fleetctl.doctor.known import (
-
     MIB,
     algorithm,
     at,
@@ -97,13 +96,15 @@ def config_fields(context: Context) -> Iterator[Found]:
         seen = [f"model_type: {kind}", "full_attention_interval: not there"]
         if known.get("layer_types"):
             seen.append("layer_types is there, which this sglang does not read")
-        yield Found("the model's configuration has no full_attention_interval", f"{service.model}/config.json", seen)
+        yield Found(
+            "the model's configuration has no full_attention_interval", f"{service.model}/config.json", seen
+        )
 
 
 @rule(
     "model-drafter",
     "error",
-    reason="A DFlash drafter has neither embedding nor head: it reads the target's hidden states, so it fits one target.",
+    reason="A DFlash drafter has neither embedding nor head: it reads one target's hidden states and fits no other.",
     source="upstream.md, DFlash: config.json of drafter and target",
     remedy="take the drafter that was trained for this target",
 )
@@ -154,7 +155,10 @@ def drafter_block(context: Context) -> Iterator[Found]:
     trained = config(context, service.drafter).get("block_size")
     given = number(service, "speculative-dflash-block-size")
     if given and isinstance(trained, int) and given > trained:
-        seen = [f"--speculative-dflash-block-size {given:.0f}", f"block_size {trained} in {service.drafter}/config.json"]
+        seen = [
+            f"--speculative-dflash-block-size {given:.0f}",
+            f"block_size {trained} in {service.drafter}/config.json",
+        ]
         yield Found(f"a block of {given:.0f} is asked of a drafter trained for {trained}", "arguments", seen)
 
 
@@ -174,7 +178,10 @@ def drafter_window(context: Context) -> Iterator[Found]:
     kinds = own.get("layer_types")
     sliding = sum("sliding" in str(kind) for kind in kinds) if isinstance(kinds, list) else 0
     if sliding:
-        seen = [f"{sliding} of {len(kinds or [])} layers slide, window {own.get('sliding_window')}", f"sglang {found}"]
+        seen = [
+            f"{sliding} of {len(kinds or [])} layers slide, window {own.get('sliding_window')}",
+            f"sglang {found}",
+        ]
         yield Found("this sglang ignores the drafter's sliding window", service.drafter, seen)
 
 
@@ -200,13 +207,19 @@ def too_big(context: Context) -> Iterator[Found]:
     room = min(int(total) for total in totals if total) * MIB * min(ranks, len(totals))
     if weights > room:
         seen = [f"weights: {gib(weights)}", f"memory of {ranks} GPU(s): {gib(room)}"]
-        yield Found(f"{gib(weights)} of weights do not fit into {gib(room)} of GPU memory", service.model, seen)
+        yield Found(
+            f"{gib(weights)} of weights do not fit into {gib(room)} of GPU memory", service.model, seen
+        )
         return
     share = number(service, "mem-fraction-static")
     if service.engine == "sglang" and share and weights > share * room:
         seen = [f"--mem-fraction-static {share}", f"weights: {weights / room:.2f} of the memory"]
-        remedy = Remedy(f"--mem-fraction-static of {min(0.95, weights / room + 0.1):.2f} or more, or more GPUs")
-        yield Found("--mem-fraction-static leaves less memory than the weights take", "arguments", seen, remedy)
+        remedy = Remedy(
+            f"--mem-fraction-static of {min(0.95, weights / room + 0.1):.2f} or more, or more GPUs"
+        )
+        yield Found(
+            "--mem-fraction-static leaves less memory than the weights take", "arguments", seen, remedy
+        )
 
 
 @rule(
@@ -253,9 +266,12 @@ def problems(context: Context) -> Iterator[Found]:
     for path in _paths(context):
         known = model(context, path)
         index = mapping(known.get("index"))
-        if known.get("exists") is False or index.get("missing") or index.get("short"):
+        if not known.get("fs") or index.get("missing") or index.get("short"):
             continue
-        said = [str(one.get("what") or one) if isinstance(one, Mapping) else str(one) for one in known.get("problems") or []]
+        said = [
+            str(one.get("what") or one) if isinstance(one, Mapping) else str(one)
+            for one in known.get("problems") or []
+        ]
         if said:
             yield Found(said[0], path, said[:SHOWN])
 
@@ -270,5 +286,3 @@ def is_hybrid_service(context: Context, service: ServiceView) -> bool:
     """Whether the service's model keeps a recurrent state."""
     known = config(context, service.model)
     return bool(known) and is_hybrid(known)
-
-

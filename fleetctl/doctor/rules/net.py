@@ -85,7 +85,11 @@ def proxy(context: Context) -> Iterator[Found]:
     own = {*EXEMPT[:2], text(service, "host") or EXEMPT[1]}
     exempt = given.get("no_proxy") or given.get("NO_PROXY") or ""
     left = sorted(own - {part.strip() for part in exempt.split(",")})
-    asked = "127.0.0.1" if (text(service, "host") or "127.0.0.1") == "::" else text(service, "host") or "127.0.0.1"
+    asked = (
+        "127.0.0.1"
+        if (text(service, "host") or "127.0.0.1") == "::"
+        else text(service, "host") or "127.0.0.1"
+    )
     if not proxies or exempt.strip() == "*" or asked not in left:
         return
     wanted = ",".join([*(part.strip() for part in exempt.split(",") if part.strip()), *left])

@@ -74,7 +74,9 @@ def restarts(context: Context) -> Iterator[Found]:
             severity: Severity = "error" if waits else "warning"
             now = ", and waits for its next start" if waits else ""
             seen = [f"NRestarts={count}", f"since {unit.get('ActiveEnterTimestamp') or 'unknown'}"]
-            yield Found(f"systemd has restarted {name} {count or 0} times{now}", name, seen, severity=severity)
+            yield Found(
+                f"systemd has restarted {name} {count or 0} times{now}", name, seen, severity=severity
+            )
 
 
 @rule(
@@ -93,7 +95,9 @@ def changed(context: Context) -> Iterator[Found]:
             yield Found(f"the file of {name} was changed since it was deployed", name, [f"slot {slot}"])
     for name, unit in _units(context):
         if unit.get("NeedDaemonReload") == "yes":
-            yield Found(f"the file of {name} was changed since systemd read it", name, ["NeedDaemonReload=yes"])
+            yield Found(
+                f"the file of {name} was changed since systemd read it", name, ["NeedDaemonReload=yes"]
+            )
 
 
 @rule(
@@ -168,7 +172,9 @@ def stop_hangs(context: Context) -> Iterator[Found]:
             seen = [f"systemd's default holds: {unit.get('TimeoutStopUSec') or '90 s'}"]
             yield Found(f"{name} has no TimeoutStopSec, and SGLang can hang on SIGTERM", name, seen)
         elif limit in ("infinity", "0"):
-            yield Found(f"{name} waits for ever on a server that does not stop", name, [f"TimeoutStopSec={limit}"])
+            yield Found(
+                f"{name} waits for ever on a server that does not stop", name, [f"TimeoutStopSec={limit}"]
+            )
         if kill not in HANGS_KILLED:
             yield Found(f"{name} leaves the scheduler behind when it stops", name, [f"KillMode={kill}"])
 

@@ -70,7 +70,9 @@ def limits(context: Context) -> Iterator[Found]:
         said = mapping(at(context.facts, "limits", unit))
         files, memory = _limit(said.get("LimitNOFILE")), _limit(said.get("LimitMEMLOCK"))
         if files is not None and files < NOFILE:
-            yield Found(f"{unit} may open {files:.0f} files only", unit, [f"LimitNOFILE={said['LimitNOFILE']}"])
+            yield Found(
+                f"{unit} may open {files:.0f} files only", unit, [f"LimitNOFILE={said['LimitNOFILE']}"]
+            )
         if memory is not None and memory < MEMLOCK and service and len(service.gpus) > 1:
             seen = [f"LimitMEMLOCK={said['LimitMEMLOCK']}"]
             yield Found(f"{unit} may lock {gib(memory)} of memory only", unit, seen)
@@ -146,10 +148,17 @@ def disk(context: Context) -> Iterator[Found]:
             yield Found(f"{mount} is full", mount, [f"{gib(free)} free of {gib(total or 0)}"])
         elif isinstance(inodes, int) and inodes < FEW_INODES and one.get("fstype") not in NO_INODE_LIMIT:
             yield Found(f"{mount} has no room for more files", mount, [f"{inodes} inodes free"])
-        elif isinstance(free, int) and isinstance(total, int):
-            if free < NEARLY_FULL[0] and free < total * NEARLY_FULL[1]:
-                seen = [f"{gib(free)} free of {gib(total)}"]
-                yield Found(f"{mount} is nearly full", mount, seen, severity="warning")
+        elif _is_nearly_full(free, total):
+            seen = [f"{gib(free or 0)} free of {gib(total or 0)}"]
+            yield Found(f"{mount} is nearly full", mount, seen, severity="warning")
+
+
+def _is_nearly_full(free: object, total: object) -> bool:
+    return (
+        isinstance(free, int)
+        and isinstance(total, int)
+        and free < min(NEARLY_FULL[0], total * NEARLY_FULL[1])
+    )
 
 
 def _disks(facts: Json) -> Iterator[Json]:
@@ -157,7 +166,13 @@ def _disks(facts: Json) -> Iterator[Json]:
     seen: set[str] = set()
     for one in rows(facts, "disks"):
         mount = str(one.get("mount") or one.get("path"))
-        if mount not in seen and one.get("fstype") not in ("tmpfs", "ramfs", "devtmpfs", "squashfs", "iso9660"):
+        if mount not in seen and one.get("fstype") not in (
+            "tmpfs",
+            "ramfs",
+            "devtmpfs",
+            "squashfs",
+            "iso9660",
+        ):
             seen.add(mount)
             yield one
 
