@@ -24,6 +24,9 @@ KEYS = (
     "num_key_value_heads", "vocab_size", "max_position_embeddings", "torch_dtype", "dtype", "quantization_config",
     "full_attention_interval", "layer_types", "num_experts", "n_routed_experts", "num_experts_per_tok", "block_size",
     "dflash_config", "mask_token_id", "auto_map", "transformers_version", "tie_word_embeddings",
+    "num_target_layers", "sliding_window", "rope_scaling", "kv_lora_rank", "linear_num_key_heads",
+    "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "mamba_ssm_dtype", "mamba_num_heads",
+    "mamba_n_heads", "hybrid_override_pattern",
 )  # fmt: skip
 NESTED = ("text_config", "llm_config", "language_config")
 SPLIT = re.compile(r"-(\d{5})-of-(\d{5})\.safetensors$")

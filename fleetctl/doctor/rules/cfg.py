@@ -29,8 +29,12 @@ from fleetctl.doctor.rule import Context, Found, rule
 ARGUMENTS = "arguments"
 DFLASH_SINCE = Version("0.5.11")
 BLOCK_ALGORITHMS = ("DFLASH", "DDTREE")
-BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
-BACKENDS += ("speculative-draft-attention-backend",)
+BACKENDS = (
+    "attention-backend",
+    "prefill-attention-backend",
+    "decode-attention-backend",
+    "speculative-draft-attention-backend",
+)
 FA3_MAJORS = (8, 9)
 SM100_ONLY = ("trtllm_mha", "trtllm_mla", "fa4", "cutlass_mla")
 
@@ -51,8 +55,8 @@ def page_size(context: Context) -> Iterator[Found]:
 @rule(
     "cfg-hybrid-radix",
     "error",
-    reason="A hybrid model's recurrent state cannot be taken back when drafts are rejected, unless the radix cache keeps "
-    "extra buffers or is off.",
+    reason="A hybrid model's recurrent state cannot be taken back when drafts are rejected, unless the radix cache "
+    "keeps extra buffers or is off.",
     source="sglang PR 22908; h200.md",
     remedy=Remedy(
         "--disable-radix-cache, or --mamba-scheduler-strategy extra_buffer (keeps the cache)",
@@ -63,7 +67,9 @@ def hybrid_radix(context: Context) -> Iterator[Found]:
     service = sglang(context)
     if service is None or not algorithm(service) or not is_hybrid(config(context, service.model)):
         return
-    strategy = text(service, "mamba-scheduler-strategy") or text(service, "mamba-radix-cache-strategy") or "auto"
+    strategy = (
+        text(service, "mamba-scheduler-strategy") or text(service, "mamba-radix-cache-strategy") or "auto"
+    )
     if not has(service, "disable-radix-cache") and not strategy.startswith("extra_buffer"):
         seen = [f"model_type {config(context, service.model).get('model_type')}", algorithm(service)]
         yield Found(
@@ -113,13 +119,18 @@ def blackwell_backend(context: Context) -> Iterator[Found]:
     yield from _backend(context, SM100_ONLY, lambda major: major >= 12, "is for SM 10.x")
 
 
-def _backend(context: Context, names: tuple[str, ...], fails: Callable[[int], bool], why: str) -> Iterator[Found]:
+def _backend(
+    context: Context, names: tuple[str, ...], fails: Callable[[int], bool], why: str
+) -> Iterator[Found]:
     service = sglang(context)
     unfit = [card for card in cards(context) if (found := capability(card)) and fails(found[0])]
     for flag in BACKENDS if service else ():
         chosen = text(service, flag) if service else ""
         if chosen in names and unfit:
-            seen = [f"--{flag} {chosen}", *(f"GPU {card.get('index')}: SM {card.get('compute_cap')}" for card in unfit)]
+            seen = [
+                f"--{flag} {chosen}",
+                *(f"GPU {card.get('index')}: SM {card.get('compute_cap')}" for card in unfit),
+            ]
             remedy = Remedy(f"--{flag} triton", arguments={flag: "triton"})
             yield Found(f"--{flag} {chosen} {why}", ARGUMENTS, seen[:5], remedy)
 
@@ -170,7 +181,11 @@ def mode(context: Context) -> Iterator[Found]:
     service = sglang(context)
     if service is None:
         return
-    given = [f"--{name}" for name, value in service.arguments.items() if name.startswith("speculative-") and value is not False]
+    given = [
+        f"--{name}"
+        for name, value in service.arguments.items()
+        if name.startswith("speculative-") and value is not False
+    ]
     chosen = algorithm(service)
     if service.mode == "autoregressive" and given:
         does = f"drafts by {chosen}" if chosen else "has arguments for drafting, which do nothing"
@@ -196,7 +211,12 @@ def unknown_algorithm(context: Context) -> Iterator[Found]:
         return
     if algorithm(service) in BLOCK_ALGORITHMS and found < DFLASH_SINCE:
         remedy = Remedy("sglang 0.5.11 or later", packages=(f"sglang>={DFLASH_SINCE}",))
-        yield Found(f"sglang {found} has no {algorithm(service)}", ARGUMENTS, [f"DFLASH came with {DFLASH_SINCE}"], remedy)
+        yield Found(
+            f"sglang {found} has no {algorithm(service)}",
+            ARGUMENTS,
+            [f"DFLASH came with {DFLASH_SINCE}"],
+            remedy,
+        )
         return
     flags = [f"--{name}" for name in service.arguments if name.startswith("speculative-ddtree-")]
     wanted = ["--speculative-algorithm DDTREE"] if algorithm(service) == "DDTREE" else []
@@ -222,14 +242,19 @@ def hybrid_unsafe(context: Context) -> Iterator[Found]:
         known = config(context, service.model)
         severity: Severity = "info" if known and not is_hybrid(known) else "warning"
         flag = "--speculative-ddtree-allow-hybrid-unsafe"
-        yield Found("the service is allowed to give wrong text on a hybrid model", ARGUMENTS, [flag], severity=severity)
+        yield Found(
+            "the service is allowed to give wrong text on a hybrid model",
+            ARGUMENTS,
+            [flag],
+            severity=severity,
+        )
 
 
 @rule(
     "cfg-ddtree-budget",
     "warning",
-    reason="A verify pass costs by its nodes: beyond block size − 1 it costs more than the chain's, and without a second "
-    "choice per depth it is the chain.",
+    reason="A verify pass costs by its nodes: beyond block size − 1 it costs more than the chain's, and without a "
+    "second choice per depth it is the chain.",
     source="brief.md, what was measured; upstream-details.md 1.2 and 1.3",
     remedy="measure budgets against the chain (block size − 1, then 22 for a block of 16), with CUDA graphs in both",
 )
@@ -249,7 +274,9 @@ def budget(context: Context) -> Iterator[Found]:
         what = f"a budget of {nodes:.0f} makes a verify pass dearer than the chain's of {block}"
         yield Found(what, ARGUMENTS, seen, severity="info")
     elif whole(service, "speculative-ddtree-topk", 2) == 1:
-        yield Found("a tree with one choice per depth is the chain", ARGUMENTS, ["--speculative-ddtree-topk 1"])
+        yield Found(
+            "a tree with one choice per depth is the chain", ARGUMENTS, ["--speculative-ddtree-topk 1"]
+        )
 
 
 @rule(
@@ -264,10 +291,20 @@ def linear_backend(context: Context) -> Iterator[Found]:
     if service is None or not is_ddtree(service) or service.mode == "shadow":
         return
     chosen, kind = text(service, "linear-attn-backend"), text(service, "mamba-ssm-dtype")
-    by_default = not chosen and kind == "bfloat16" and any((capability(card) or (0,))[0] >= 10 for card in cards(context))
+    by_default = (
+        not chosen
+        and kind == "bfloat16"
+        and any((capability(card) or (0,))[0] >= 10 for card in cards(context))
+    )
     if is_hybrid(config(context, service.model)) and (chosen == "flashinfer" or by_default):
-        seen = [f"--linear-attn-backend {chosen}" if chosen else "--mamba-ssm-dtype bfloat16 chooses flashinfer here"]
-        yield Found("draft trees on a hybrid model need the triton kernels for its recurrent layers", ARGUMENTS, seen)
+        seen = [
+            f"--linear-attn-backend {chosen}"
+            if chosen
+            else "--mamba-ssm-dtype bfloat16 chooses flashinfer here"
+        ]
+        yield Found(
+            "draft trees on a hybrid model need the triton kernels for its recurrent layers", ARGUMENTS, seen
+        )
 
 
 @rule(
@@ -283,7 +320,9 @@ def ranks(context: Context) -> Iterator[Found]:
         return
     dp = 1 if has(service, "enable-dp-attention") else whole(service, "dp-size")
     wanted, there = whole(service, "tp-size") * whole(service, "pp-size") * dp, len(service.gpus)
-    seen = [f"--{name} {whole(service, name)}" for name in ("tp-size", "pp-size", "dp-size") if has(service, name)]
+    seen = [
+        f"--{name} {whole(service, name)}" for name in ("tp-size", "pp-size", "dp-size") if has(service, name)
+    ]
     if wanted > there:
         yield Found(f"{wanted} ranks are asked for, the slot has {there} GPUs", ARGUMENTS, seen)
     elif wanted < there:
@@ -294,10 +333,10 @@ def ranks(context: Context) -> Iterator[Found]:
 @rule(
     "cfg-tp-heads",
     "error",
-    reason="Attention heads are dealt out to ranks whole: each rank gets as many as the next, of keys and values at least "
-    "one, or a copy of one.",
+    reason="Attention heads are dealt out to ranks whole: each rank gets as many as the next, of keys and values at "
+    "least one, or a copy of one.",
     source="SGLang, layers/dp_attention and models: asserts on num_attention_heads and num_key_value_heads",
-    remedy="a --tp-size that divides the number of attention heads, and divides that of KV heads or is a multiple of it",
+    remedy="a --tp-size that divides the number of attention heads, and that divides the KV heads or is their multiple",
 )
 def heads(context: Context) -> Iterator[Found]:
     service = sglang(context)
@@ -306,7 +345,9 @@ def heads(context: Context) -> Iterator[Found]:
     known = config(context, service.model)
     queries, pairs = known.get("num_attention_heads"), known.get("num_key_value_heads")
     if isinstance(queries, int) and queries % size:
-        yield Found(f"{queries} attention heads cannot be dealt to {size} ranks", ARGUMENTS, [f"--tp-size {size}"])
+        yield Found(
+            f"{queries} attention heads cannot be dealt to {size} ranks", ARGUMENTS, [f"--tp-size {size}"]
+        )
     elif isinstance(pairs, int) and pairs > 0 and (pairs % size if pairs >= size else size % pairs):
         yield Found(f"{pairs} KV heads cannot be dealt to {size} ranks", ARGUMENTS, [f"--tp-size {size}"])
 
@@ -344,7 +385,8 @@ def grammar(context: Context) -> Iterator[Found]:
     parser = text(service, "tool-call-parser")
     if parser:
         seen = [f"--tool-call-parser {parser}", "--grammar-backend none"]
-        yield Found("tool calls are parsed, and none can be required: no grammar", ARGUMENTS, seen, severity="warning")
+        yield Found(
+            "tool calls are parsed, and none can be required: no grammar", ARGUMENTS, seen, severity="warning"
+        )
     elif algorithm(service) not in BLOCK_ALGORITHMS:
         yield Found("structured outputs are off", ARGUMENTS, ["--grammar-backend none"])
-

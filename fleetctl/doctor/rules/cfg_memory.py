@@ -66,8 +66,8 @@ def state_bytes(context: Context, service: ServiceView) -> int:
 @rule(
     "cfg-hybrid-requests",
     "error",
-    reason="On a hybrid model each request slot keeps a recurrent state per drafted token of a verify pass; DFLASH has 48 "
-    "slots unless told otherwise.",
+    reason="On a hybrid model each request slot keeps a recurrent state per drafted token of a verify pass; DFLASH has "
+    "48 slots unless told otherwise.",
     source="upstream-details.md 3.3, memory; sglang#28730, sglang#36889",
     remedy="--max-running-requests",
 )
@@ -92,7 +92,9 @@ def hybrid_requests(context: Context) -> Iterator[Found]:
     ]
     what = f"recurrent states of {asked} requests take {gib(needed)}, {gib(there.free)} are left"
     if fits < 1:
-        remedy = Remedy("a smaller budget, --mamba-ssm-dtype bfloat16, or more GPUs: not even one request fits")
+        remedy = Remedy(
+            "a smaller budget, --mamba-ssm-dtype bfloat16, or more GPUs: not even one request fits"
+        )
     else:
         remedy = Remedy(f"--max-running-requests {fits}", arguments={"max-running-requests": fits})
     severity: Severity = "error" if needed > there.free else "warning"
@@ -102,8 +104,8 @@ def hybrid_requests(context: Context) -> Iterator[Found]:
 @rule(
     "cfg-hybrid-cache",
     "warning",
-    reason="Every running request of a hybrid model holds a slot of the state cache: fewer slots than requests, and the "
-    "rest waits.",
+    reason="Every running request of a hybrid model holds a slot of the state cache: with fewer slots than requests "
+    "the rest waits.",
     source="SGLang: --max-mamba-cache-size; h200.md",
     remedy="--max-mamba-cache-size of at least --max-running-requests",
 )
@@ -115,14 +117,15 @@ def hybrid_cache(context: Context) -> Iterator[Found]:
     if slots is not None and asked is not None and slots < asked:
         seen = [f"--max-mamba-cache-size {slots:.0f}", f"--max-running-requests {asked:.0f}"]
         remedy = Remedy(f"--max-mamba-cache-size {asked:.0f}", arguments={"max-mamba-cache-size": int(asked)})
-        yield Found(f"{asked:.0f} requests may run, {slots:.0f} have a recurrent state", ARGUMENTS, seen, remedy)
+        yield Found(
+            f"{asked:.0f} requests may run, {slots:.0f} have a recurrent state", ARGUMENTS, seen, remedy
+        )
 
 
 @rule(
     "cfg-max-total-tokens",
     "warning",
-    reason="All requests share this many cached tokens; one that is longer is refused, and more than fit are cut to what "
-    "fits.",
+    reason="All requests share this many cached tokens: a longer one is refused, and more than fit are cut down.",
     source="SGLang: --max-total-tokens, --context-length",
     remedy="take --max-total-tokens out (SGLang then takes what fits), or lower --context-length to it",
 )
@@ -146,7 +149,9 @@ def kv_bytes(context: Context, service: ServiceView) -> int:
     """Bytes of keys and values of one token over all layers with attention; 0 where the model does not say."""
     known = config(context, service.model)
     attending, _ = layers(known)
-    pairs, width, heads = (known.get(key) for key in ("num_key_value_heads", "head_dim", "num_attention_heads"))
+    pairs, width, heads = (
+        known.get(key) for key in ("num_key_value_heads", "head_dim", "num_attention_heads")
+    )
     if width is None and isinstance(known.get("hidden_size"), int) and isinstance(heads, int) and heads:
         width = known["hidden_size"] // heads
     if not (attending and isinstance(pairs, int) and isinstance(width, int)) or known.get("kv_lora_rank"):

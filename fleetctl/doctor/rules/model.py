@@ -104,7 +104,7 @@ def config_fields(context: Context) -> Iterator[Found]:
 @rule(
     "model-drafter",
     "error",
-    reason="A DFlash drafter has neither embedding nor head: it reads the target's hidden states, so it fits one target.",
+    reason="A DFlash drafter has neither embedding nor head: it reads one target's hidden states and fits no other.",
     source="upstream.md, DFlash: config.json of drafter and target",
     remedy="take the drafter that was trained for this target",
 )
@@ -266,7 +266,7 @@ def problems(context: Context) -> Iterator[Found]:
     for path in _paths(context):
         known = model(context, path)
         index = mapping(known.get("index"))
-        if known.get("exists") is False or index.get("missing") or index.get("short"):
+        if not known.get("fs") or index.get("missing") or index.get("short"):
             continue
         said = [
             str(one.get("what") or one) if isinstance(one, Mapping) else str(one)

@@ -148,10 +148,17 @@ def disk(context: Context) -> Iterator[Found]:
             yield Found(f"{mount} is full", mount, [f"{gib(free)} free of {gib(total or 0)}"])
         elif isinstance(inodes, int) and inodes < FEW_INODES and one.get("fstype") not in NO_INODE_LIMIT:
             yield Found(f"{mount} has no room for more files", mount, [f"{inodes} inodes free"])
-        elif isinstance(free, int) and isinstance(total, int):
-            if free < NEARLY_FULL[0] and free < total * NEARLY_FULL[1]:
-                seen = [f"{gib(free)} free of {gib(total)}"]
-                yield Found(f"{mount} is nearly full", mount, seen, severity="warning")
+        elif _is_nearly_full(free, total):
+            seen = [f"{gib(free or 0)} free of {gib(total or 0)}"]
+            yield Found(f"{mount} is nearly full", mount, seen, severity="warning")
+
+
+def _is_nearly_full(free: object, total: object) -> bool:
+    return (
+        isinstance(free, int)
+        and isinstance(total, int)
+        and free < min(NEARLY_FULL[0], total * NEARLY_FULL[1])
+    )
 
 
 def _disks(facts: Json) -> Iterator[Json]:
