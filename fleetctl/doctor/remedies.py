@@ -183,11 +183,9 @@ def added(arguments: Mapping[str, Argument], variables: Mapping[str, str]) -> st
 def _flag(name: str, value: Argument) -> str:
     if value is False:
         return f"no --{name}"
-    return (
-        f"--{name}"
-        if value is True
-        else f"--{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
-    )
+    if value is True:
+        return f"--{name}"
+    return f"--{name} {' '.join(map(str, value)) if isinstance(value, list) else value}"
 
 
 def package_line(packages: Sequence[str], spec: str | None) -> str:

@@ -23,7 +23,7 @@ FACTS_S = 400.0
 
 @dataclass(frozen=True)
 class Treatment:
-    """The ``target`` to start, with remedies in its unit; ``findings`` as preflight words them; ``changes`` in words."""
+    """The ``target`` to start, with remedies in its unit; ``findings`` as preflight words them."""
 
     target: Target
     findings: list[dict[str, Any]]

@@ -27,7 +27,7 @@ def test_a_service_of_the_inventory_becomes_a_target(lab_fleet: Fleet) -> None:
         "/var/lib/fleetctl/models/smollm2-135m-dflash",
     ]
     assert found["probe"]["max_tokens"] == 16 and found["probe"]["prompt"]
-    assert found["adopted", "remedies"] is False
+    assert found["adopted"] is False
 
 
 def test_what_a_host_kept_is_what_is_gone_back_to(lab_fleet: Fleet) -> None:
