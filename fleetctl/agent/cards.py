@@ -152,7 +152,7 @@ def read_apps(rows: List[smi.Row], gpus: List[Json], unit_of: Callable[[int], Op
 def driver(gpus: Json, said_cuda: Optional[str]) -> Json:
     """``{"version", "cuda", "module"}``: the driver, the newest CUDA it supports, and the loaded kernel module.
 
-    ``gpus`` is :func:`look`'s answer, ``said_cuda`` :func:`header_cuda`'s; where that is None, the driver's branch tells.
+    ``gpus`` is :func:`look`'s answer, ``said_cuda`` :func:`supported_cuda`'s; without it the driver's branch tells.
     """
     module = module_version()
     named = (gpu["driver_version"] for gpu in gpus["gpus"] if gpu["driver_version"])
@@ -160,7 +160,7 @@ def driver(gpus: Json, said_cuda: Optional[str]) -> Json:
     return {"version": version, "cuda": said_cuda or branch_cuda(version), "module": module}
 
 
-def header_cuda(seconds: float = SMI_S) -> Optional[str]:
+def supported_cuda(seconds: float = SMI_S) -> Optional[str]:
     """The newest CUDA that nvidia-smi says the driver supports; None without nvidia-smi."""
     return smi.cuda_version(seconds) if shutil.which("nvidia-smi") else None
 

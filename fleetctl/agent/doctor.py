@@ -111,7 +111,7 @@ class _Gathering:
 
     def _ask_gpus(self) -> None:
         self.parts.ask_within(cards.SMI_S + 1, "gpus", NO_GPUS, cards.look)
-        self.parts.ask_within(cards.SMI_S + 1, "cuda", None, cards.header_cuda)
+        self.parts.ask_within(cards.SMI_S + 1, "cuda", None, cards.supported_cuda)
         self.parts.ask_within(cards.SMI_S + 1, "topology", NO_TOPOLOGY, cards.topology)
         self.parts.ask_within(kernellog.LOG_S + 1, "kernel_log", NO_LOG, kernellog.look)
         self.parts.ask_within(QUICK_S, "toolkits", [], toolkits.toolkits, _list(self.args, "toolkits"))

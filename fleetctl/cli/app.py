@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from fleetctl import __version__
-from fleetctl.cli import adopt, deploy, doctor, env, history, hosts, lab, logs, patch, rollback, status, swap
+from fleetctl.cli import (
+    adopt,
+    deploy,
+    doctor,
+    env,
+    facts,
+    history,
+    hosts,
+    lab,
+    logs,
+    patch,
+    rollback,
+    status,
+    swap,
+)
 from fleetctl.errors import FleetError
 
 app = typer.Typer(
@@ -53,6 +67,7 @@ def options(
 
 app.command("hosts")(hosts.hosts)
 app.command("adopt")(adopt.adopt)
+app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)

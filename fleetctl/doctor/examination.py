@@ -5,25 +5,18 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
-from fleetctl.doctor import facts as gathering
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
+from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
 from fleetctl.doctor.finding import Finding
 from fleetctl.doctor.rule import Context
-from fleetctl.doctor.subjects import (
-    Subject,
-    contexts,
-    environment_paths,
-    needs_list,
-    questions,
-    subjects,
-    subjects_of_facts,
-)
+from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
+from fleetctl.environment.place import Place, choose
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.inventory.models import Host
@@ -34,7 +27,6 @@ from fleetctl.transport.fleet import on_hosts
 
 Json = dict[str, Any]
 OnEvent = Callable[[Json], None]
-Call = Callable[..., Any]
 Results = dict[str, Diagnosis | FleetError]
 
 
@@ -60,7 +52,7 @@ def examine_all(asked: Asked, on_event: OnEvent) -> Results:
     """
     check(asked)
     if asked.facts is not None:
-        return _recorded(asked, gathering.load_facts(asked.facts))
+        return _recorded(asked, load_facts(asked.facts))
     if asked.local:
         return _local(asked, on_event)
     if asked.logs and not asked.hosts:
@@ -139,86 +131,75 @@ def _on_host(host: Host, asked: Asked, environment: str | None, on_event: OnEven
         on_event({**event, "host": host.name})
 
     with open_agent(host) as agent:
-        chosen = _subjects(host, agent.call, asked, environment)
-        found = _gathered(agent, host, chosen, asked, tell)
-    return _diagnosed(host.name, found, chosen, asked)
+        return _of_host(host, agent, asked, environment, tell)
 
 
-def _gathered(agent: Agent, host: Host, chosen: list[Subject], asked: Asked, tell: OnEvent) -> Json:
-    facts: Json = agent.call(
-        "doctor.facts", on_event=tell, timeout=gathering.GATHER_S, **questions(host, chosen, asked.deep)
-    )
-    return facts
+def _of_host(
+    host: Host, agent: Agent | Here, asked: Asked, environment: str | None, on_event: OnEvent
+) -> Diagnosis:
+    """What an inventory says of a host, examined with the facts of the machine that ``agent`` is on."""
+    path = _placed(host, environment, lambda: agent.call("environment.list"))
+    services = [asked.service] if asked.service else [] if path else None
+    more = [path] if path else [] if services else _unused(host)
+    facts = gather(agent, host, services=services, environments=more, deep=asked.deep, on_event=on_event)
+    return _examined(host, facts, asked, path)
 
 
-def _subjects(host: Host, call: Call, asked: Asked, environment: str | None) -> list[Subject]:
-    listed = call("environment.list") if needs_list(host) or _is_name(environment) else []
-    paths = environment_paths(host, listed)
-    return subjects(host, paths, asked.service, _placed(host, environment, paths, listed))
+def _unused(host: Host) -> list[str]:
+    """Paths of the inventory's environments that no service names."""
+    used = {one.environment for one in host.services.values()}
+    return [one.path for name, one in host.environments.items() if one.path and name not in used]
 
 
-def _is_name(environment: str | None) -> bool:
-    return environment is not None and not environment.startswith("/")
-
-
-def _placed(host: Host, environment: str | None, paths: dict[str, str], listed: Iterable[Json]) -> str | None:
-    """The path of an environment that may be named."""
+def _placed(host: Host, environment: str | None, ask: Callable[[], list[Json]]) -> str | None:
+    """The path of an environment that may be named; ``ask``: the host's ``environment.list``."""
     if environment is None or environment.startswith("/"):
         return environment
-    made = {str(one.get("name")): str(one.get("path")) for one in listed}
-    if found := paths.get(environment) or made.get(environment):
-        return found
-    if environment in host.environments:
-        raise FleetError(
-            f"{environment} is not made yet",
-            where=host.name,
-            fix=f"fleetctl env build {host.name} {host.environments[environment].spec}",
-        )
-    known = {*host.environments, *made}
-    raise FleetError(
-        f"no environment {environment} on {host.name}",
-        fix=f"write its path, or: {hint(environment, known, 'names')}",
-    )
+    entry = host.environments.get(environment)
+    if entry is not None and entry.path:
+        return entry.path
+    place = Place(environment, host, name=entry.spec if entry else environment)
+    return choose(place, ask())
 
 
 def _recorded(asked: Asked, facts: Json) -> Results:
+    """Recorded facts, with the services of a host's inventory where one is named."""
     name = str(facts.get("hostname") or asked.facts)
-    if not asked.hosts:
-        chosen = subjects_of_facts(facts)
-        if asked.environment is not None:
-            chosen = [one for one in chosen if one.environment == asked.environment]
-            if not chosen:
-                known = [one.environment for one in subjects_of_facts(facts)]
-                raise FleetError(
-                    f"these facts have no environment {asked.environment}",
-                    where=str(asked.facts),
-                    fix=hint(asked.environment, known, "environments"),
-                )
-        return {name: _diagnosed(name, facts, chosen, asked)}
-    host = select_host(load_fleet(), asked.hosts[0], service=asked.service)
-    if asked.service:
-        select_service(host, service=asked.service)
-    known_paths = [
-        {"name": Path(one.environment).name[:-13], "path": one.environment}
-        for one in subjects_of_facts(facts)
-    ]
-    paths = environment_paths(host, known_paths)
-    chosen = subjects(host, paths, asked.service, _placed(host, asked.environment, paths, known_paths))
-    return {host.name: _diagnosed(host.name, facts, chosen, asked)}
+    there = subjects_of_facts(facts)
+    if asked.hosts:
+        host = select_host(load_fleet(), asked.hosts[0])
+        made = [{"name": PurePosixPath(one.environment).name[:-13], "path": one.environment} for one in there]
+        path = _placed(
+            host, asked.environment, lambda: [{**one, "slots": {}, "built_at": ""} for one in made]
+        )
+        return {host.name: _examined(host, facts, asked, path)}
+    chosen = [one for one in there if asked.environment in (None, one.environment)]
+    if asked.environment and not chosen:
+        raise FleetError(
+            f"these facts have no environment {asked.environment}",
+            where=str(asked.facts),
+            fix=hint(asked.environment, [one.environment for one in there], "environments"),
+        )
+    return {name: _diagnosed(name, facts, chosen, asked)}
 
 
 def _local(asked: Asked, on_event: OnEvent) -> Results:
-    host = select_host(load_fleet(), asked.hosts[0]) if asked.hosts else None
-    if host is not None:
-        if asked.service:
-            select_service(host, service=asked.service)
-        chosen = _subjects(host, gathering.call_here, asked, asked.environment)
-    else:
-        here = asked.environment or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-        chosen = [Subject(str(Path(here).absolute()))] if here else []
-    found = gathering.call_here("doctor.facts", on_event=on_event, **questions(host, chosen, asked.deep))
-    name = host.name if host else socket.gethostname()
-    return {name: _diagnosed(name, found, chosen, asked)}
+    """This machine: as the host named, or by itself with the environment named or the one that is active."""
+    if asked.hosts:
+        host = select_host(load_fleet(), asked.hosts[0])
+        return {host.name: _of_host(host, Here(), asked, asked.environment, on_event)}
+    here = asked.environment or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+    facts = gather_local(environments=[here] if here else [], deep=asked.deep, on_event=on_event)
+    name = str(facts.get("hostname"))
+    return {name: _diagnosed(name, facts, subjects_of_facts(facts), asked)}
+
+
+def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagnosis:
+    if asked.service:
+        select_service(host, service=asked.service)
+    named = pick(facts, "named", "environments", default={})
+    paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
+    return _diagnosed(host.name, facts, subjects(host, paths, asked.service, path), asked)
 
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:

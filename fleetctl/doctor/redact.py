@@ -15,6 +15,11 @@ from fleetctl.agent.secrets import HARMLESS, is_secret
 USER, HOME, ADDRESS, HOST, SECRET, ID, MAC = "USER", "~", "ADDRESS", "HOST", "SECRET", "ID", "MAC"
 MOST = 50_000
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _HOME = re.compile(r"(?<![\w.~-])/(?:home|Users)/(?P<user>[^/\s'\":,;)(\]\[}{<>|=]+)")
 _ROOT = re.compile(r"(?<![\w.~-])/root(?![\w.-])")
 _LOGIN = re.compile(r"\b(?:User|USER|LOGNAME|SUDO_USER)=[\"']?(?P<user>[A-Za-z_][\w.-]*)")
@@ -51,85 +56,16 @@ _JOURNAL = re.compile(
 _NAME = re.compile(
     r"(?<![\w./@-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?P<last>[A-Za-z]{2,24})(?![\w-]|\.\w)"
 )
-_TOP = set(
-    [
-        "com",
-        "net",
-        "org",
-        "edu",
-        "gov",
-        "io",
-        "ai",
-        "dev",
-        "cloud",
-        "local",
-        "localdomain",
-        "lan",
-        "internal",
-        "intranet",
-        "intra",
-        "corp",
-        "arpa",
-    ]
-)
-_NO_COUNTRY = set(
-    [
-        "so",
-        "py",
-        "md",
-        "cu",
-        "cc",
-        "rs",
-        "sh",
-        "js",
-        "ts",
-        "gz",
-        "xz",
-        "nn",
-        "fx",
-        "op",
-        "hh",
-        "pt",
-        "db",
-        "bz",
-        "hs",
-        "go",
-    ]
-)
+_TOP = _words("com net org edu gov io ai dev cloud local localdomain lan internal intranet intra corp arpa ")
+_NO_COUNTRY = _words("so py md cu cc rs sh js ts gz xz nn fx op hh pt db bz hs go ")
 _PUBLIC = re.compile(
     r"(?:^|\.)(?:github\.com|nvidia\.com|pytorch\.org|huggingface\.co|pypi\.org|python\.org|ubuntu\.com|debian\.org"
     r"|sglang\.ai|vllm\.ai|kernel\.org|freedesktop\.org)$",
     re.IGNORECASE,
 )
-_NOBODY = set(
-    [
-        "root",
-        "nobody",
-        "user",
-        "users",
-        "ubuntu",
-        "debian",
-        "admin",
-        "systemd",
-        "sglang",
-        "vllm",
-        "torch",
-        "triton",
-        "cuda",
-        "nvidia",
-        "python",
-        "fleetctl",
-        "model",
-        "models",
-        "gpu",
-        "llm",
-        "ai",
-        "ml",
-        "data",
-        "work",
-        "app",
-        "service",
-    ]
+_NOBODY = _words(
+    "root nobody user users ubuntu debian admin systemd sglang vllm torch triton cuda nvidia "
+    "python fleetctl model models gpu llm ai ml data work app service "
 )
 _LOCAL = {"localhost", "localhost.localdomain"}
 
