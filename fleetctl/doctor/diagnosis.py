@@ -104,9 +104,7 @@ def _merged(group: Sequence[tuple[str, Finding]], contexts: int) -> Said:
     evidence = _unique(line for _, finding in group for line in finding.evidence)
     labels = _unique(label for label, _ in group)
     of = () if len(labels) == contexts > 1 else labels
-    whole = Finding(
-        first.rule, first.severity, first.what, ", ".join(where), evidence, first.remedy
-    )
+    whole = Finding(first.rule, first.severity, first.what, ", ".join(where), evidence, first.remedy)
     return Said(whole, where, of)
 
 

@@ -1,6 +1,6 @@
 """``docs/doctor.md``, and what ``doctor explain`` says: written from the rules and signatures themselves.
 
-    python -m fleetctl.doctor.document docs/doctor.md
+python -m fleetctl.doctor.document docs/doctor.md
 """
 
 from __future__ import annotations

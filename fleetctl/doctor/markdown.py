@@ -37,13 +37,22 @@ def markdown(diagnoses: Iterable[Diagnosis], hosts: Iterable[str] = (), users: I
 
 def _texts(said: Said) -> list[str]:
     remedy = said.finding.remedy
-    return [said.finding.what, *said.where, *said.of, *said.finding.evidence, remedy.text, *remedy_words(remedy)]
+    return [
+        said.finding.what,
+        *said.where,
+        *said.of,
+        *said.finding.evidence,
+        remedy.text,
+        *remedy_words(remedy),
+    ]
 
 
 def _host(diagnosis: Diagnosis, number: int, clean: Clean) -> Iterator[str]:
     yield "### fleetctl doctor" + (f", host {number}" if number else "")
     yield ""
-    yield from (f"- {_line(line, clean)}" for line in [*headline(diagnosis.facts), *_versions(diagnosis.facts)])
+    yield from (
+        f"- {_line(line, clean)}" for line in [*headline(diagnosis.facts), *_versions(diagnosis.facts)]
+    )
     yield f"- {summary(diagnosis)}"
     yield ""
     for said in diagnosis.said:

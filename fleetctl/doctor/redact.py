@@ -13,7 +13,9 @@ USER, HOME, ADDRESS, HOST, SECRET, ID, MAC = "USER", "~", "ADDRESS", "HOST", "SE
 _HOME = re.compile(r"(?<![\w.~-])/(?:home|Users)/(?P<user>[^/\s'\":,;)(\]\[}{<>|]+)")
 _ROOT = re.compile(r"(?<![\w.~-])/root(?![\w.-])")
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
-_SSH_KEY = re.compile(r"\b(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\S+|sk-\S+@openssh\.com)\s+AAAA\S+(?:[ \t]+\S+@\S+)?")
+_SSH_KEY = re.compile(
+    r"\b(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-\S+|sk-\S+@openssh\.com)\s+AAAA\S+(?:[ \t]+\S+@\S+)?"
+)
 _TOKEN = re.compile(
     r"\b(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[abprs]-|AKIA|ASIA|AIza|dckr_pat_|npm_|pypi-)[A-Za-z0-9_-]{8,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"
@@ -29,17 +31,55 @@ _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-
 _MAC = re.compile(r"(?<![\w:])[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}(?![\w:])")
 _V4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\w)")
 _VERSIONED = re.compile(r"nvidia[-_][a-z0-9_-]+?\s?(?:[=<>~!]=|[-_<> ])\s?$")
-_V6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:)[0-9A-Fa-f:]{2,}(?:\d{1,3}(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])")
+_V6 = re.compile(
+    r"(?<![\w:.])(?=[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:)[0-9A-Fa-f:]{2,}(?:\d{1,3}(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
+)
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*")
 _UNITS = (".service", ".socket", ".slice", ".scope", ".timer", ".target", ".mount", ".device")
 _JOURNAL = re.compile(
     r"(?m)^(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) "
     r"(?P<host>[\w.-]+) (?=[^\s:]+(?:\[\d+\])?: )"
 )
-_NAME = re.compile(r"(?<![\w./@-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?P<last>[A-Za-z]{2,24})(?![\w-]|\.\w)")
+_NAME = re.compile(
+    r"(?<![\w./@-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+(?P<last>[A-Za-z]{2,24})(?![\w-]|\.\w)"
+)
 _TOP = {"com", "net", "org", "edu", "gov", "io", "ai", "dev", "app", "cloud", "tech", "info", "biz", "xyz"}
-_TOP |= {"local", "localdomain", "lan", "internal", "intranet", "intra", "corp", "home", "private", "cluster", "test", "example"}
-_FILES = {"so", "py", "md", "cu", "cc", "rs", "sh", "js", "ts", "gz", "xz", "nn", "fx", "op", "hh", "pt", "db", "bz", "hs", "go"}
+_TOP |= {
+    "local",
+    "localdomain",
+    "lan",
+    "internal",
+    "intranet",
+    "intra",
+    "corp",
+    "home",
+    "private",
+    "cluster",
+    "test",
+    "example",
+}
+_FILES = {
+    "so",
+    "py",
+    "md",
+    "cu",
+    "cc",
+    "rs",
+    "sh",
+    "js",
+    "ts",
+    "gz",
+    "xz",
+    "nn",
+    "fx",
+    "op",
+    "hh",
+    "pt",
+    "db",
+    "bz",
+    "hs",
+    "go",
+}
 _PUBLIC = re.compile(
     r"(?:^|\.)(?:github\.com|nvidia\.com|pytorch\.org|huggingface\.co|pypi\.org|python\.org|ubuntu\.com|debian\.org"
     r"|sglang\.ai|vllm\.ai|kernel\.org|freedesktop\.org)$",
@@ -133,7 +173,11 @@ def _v4(match: re.Match[str]) -> str:
     if any(int(part) > 255 for part in match[0].split(".")):
         return match[0]
     address = ipaddress.ip_address(".".join(str(int(part)) for part in match[0].split(".")))
-    if address.is_loopback or address.is_unspecified or _VERSIONED.search(match.string[: match.start()][-60:]):
+    if (
+        address.is_loopback
+        or address.is_unspecified
+        or _VERSIONED.search(match.string[: match.start()][-60:])
+    ):
         return match[0]
     return ADDRESS
 

@@ -39,7 +39,9 @@ def _cards(facts: Mapping[str, Any]) -> list[str]:
 def summary(diagnosis: Diagnosis) -> str:
     """``2 errors, 1 warning; 40 of 43 checks passed``."""
     counted = [
-        f"{count} {_plural(severity, count)}" for severity in SEVERITIES if (count := diagnosis.count(severity))
+        f"{count} {_plural(severity, count)}"
+        for severity in SEVERITIES
+        if (count := diagnosis.count(severity))
     ]
     passed = len(diagnosis.passed)
     made = passed + len({one.finding.rule for one in diagnosis.said})
