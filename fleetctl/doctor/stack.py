@@ -57,6 +57,9 @@ OPTIONAL = (
     "*/nvshmem_transport*",
     "*/libtorch_nvshmem*",
     "*/tbbpool*",
+    "*/omppool*",
+    "*/mpi4py/*",
+    "*/cutensor*",
     "*/libonnxruntime_providers_*",
     "*/libtorchaudio_sox*",
     "*/_torchaudio_*",
@@ -94,6 +97,12 @@ def view(context: Context) -> View | None:
             "extensions": libraries,
         }
     )
+
+
+def torch(here: View) -> str | None:
+    """torch's version with its local part, which wheels of PyPI have only in torch/version.py."""
+    said = here.bom.get("abi", {}).get("torch")
+    return said if said and "+" in str(said) and "+" not in (here.torch or "") else here.torch
 
 
 def engine(context: Context, here: View) -> str | None:

@@ -8,8 +8,9 @@ from fleetctl.abi.cuda import cuda_major, is_driver
 from fleetctl.abi.cxx import cxx11
 from fleetctl.abi.elf import Library
 from fleetctl.doctor.finding import Remedy
+from fleetctl.doctor.known import at
 from fleetctl.doctor.rule import Context, Found, rule
-from fleetctl.doctor.stack import EVIDENCE, first, libraries, pinned, severity_of, titled, view
+from fleetctl.doctor.stack import EVIDENCE, first, libraries, pinned, severity_of, titled, torch, view
 from fleetctl.environment.stacks import (
     KERNEL_TORCH,
     SYSTEM_PACKAGES,
@@ -21,6 +22,7 @@ from fleetctl.environment.stacks import (
 )
 from fleetctl.environment.view import Entry, View
 
+TOLD = frozenset(["libnuma.so.1", "libsndfile.so.1"])  # by the SYS rules, where the facts say so
 TAGS = {11: "cu118", 12: "cu128", 13: "cu130"}
 LOADER = "ld.so(8); the libraries' own NEEDED and symbol tables"
 SYSTEM = ("glibc", "GLIBC"), ("glibcxx", "GLIBCXX")
@@ -43,7 +45,7 @@ def cuda_major_of_torch(context: Context) -> Iterator[Found]:
         if is_toolkit(owner) or not (unloadable or here.needs_torch(owner)):
             continue
         wants = max(majors)
-        what = f"{titled(here, owner)} is built for CUDA {wants}, torch {here.torch} brings CUDA {here.cuda}"
+        what = f"{titled(here, owner)} is built for CUDA {wants}, torch {torch(here)} brings CUDA {here.cuda}"
         lines = [f"{here.inside(one['path'])} wants {first(_of_major(one, wants))}" for one in entries]
         lines += [f"not found: {first(_other_majors(one, here.cuda))}" for one in unloadable[:1]]
         tag = TAGS.get(wants, f"cu{wants}0")
@@ -99,8 +101,8 @@ def torch_library(context: Context) -> Iterator[Found]:
     for owner, lost, where in _lost(here):
         names = [name for name in lost if is_torch_library(name)]
         if names:
-            torch = f"torch {here.torch} has none" if here.torch else "no torch is there"
-            what = f"{titled(here, owner)} does not load: it wants {first(names)}, {torch}"
+            why = f"torch {torch(here)} has none" if torch(here) else "no torch is there"
+            what = f"{titled(here, owner)} does not load: it wants {first(names)}, {why}"
             wanted = pinned(here, "torch", _torch_of(here, owner))
             remedy = Remedy(f"install the torch that {owner} was built with ({wanted})", packages=(wanted,))
             yield Found(what, where, [f"{where} wants {first(names, 6)}"], remedy, severity_of(owner))
@@ -118,6 +120,9 @@ def system_library(context: Context) -> Iterator[Found]:
         return
     for owner, lost, where in _lost(here):
         names = [name for name in lost if not (is_nvidia_library(name) or is_torch_library(name))]
+        names = [
+            name for name in names if at(context.facts, "libraries", name) is not False or name not in TOLD
+        ]
         if names:
             known = [SYSTEM_PACKAGES[name] for name in names if name in SYSTEM_PACKAGES]
             commands = (f"apt-get install {' '.join(known)}",) if known else ()
@@ -147,12 +152,12 @@ def torch_symbol(context: Context) -> Iterator[Found]:
         if not lost or _is_other_string_abi(here, lost):
             continue
         built = _torch_of(here, owner)
-        what = f"{titled(here, owner)} was built against another torch than {here.torch or 'the one here'}"
+        what = f"{titled(here, owner)} was built against another torch than {torch(here) or 'the one here'}"
         text = (
             f"install the torch that {owner} was built with{f' ({built})' if built else ''}, or the build of "
         )
         text += f"{owner} for this torch; the GPU's architecture is not the cause"
-        packages = (f"torch=={built}",) if built and built != (here.torch or "").partition("+")[0] else ()
+        packages = (f"torch=={built}",) if built and built != (torch(here) or "").partition("+")[0] else ()
         lines = [f"undefined: {first(lost)}", *_built_with(owner, here, built)]
         yield Found(
             what, here.inside(entry["path"]), lines, Remedy(text, packages=packages), severity_of(owner)
@@ -175,7 +180,7 @@ def string_abi(context: Context) -> Iterator[Found]:
             continue
         old, new = "the old C++ string ABI", "the C++11 ABI"
         theirs, ours = (new, old) if here.bom["abi"]["cxx11"] is False else (old, new)
-        what = f"{titled(here, owner)} was built with {theirs}, torch {here.torch} here uses {ours}"
+        what = f"{titled(here, owner)} was built with {theirs}, torch {torch(here)} here uses {ours}"
         remedy = Remedy(f"install a build of {owner} with {ours} of this torch")
         yield Found(
             what, here.inside(entry["path"]), [f"undefined: {first(lost)}"], remedy, severity_of(owner)
@@ -255,4 +260,4 @@ def _torch_of(here: View, owner: str) -> str:
 
 
 def _built_with(owner: str, here: View, built: str) -> list[str]:
-    return [f"{titled(here, owner)} was built with torch {built}, here is {here.torch}"] if built else []
+    return [f"{titled(here, owner)} was built with torch {built}, here is {torch(here)}"] if built else []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fleetctl.doctor.finding import Remedy, Severity
 from fleetctl.doctor.rule import Context, Found, rule
-from fleetctl.doctor.stack import EVIDENCE, capabilities, first, libraries, severity_of, titled, view
+from fleetctl.doctor.stack import EVIDENCE, capabilities, first, libraries, severity_of, titled, torch, view
 from fleetctl.environment.view import Entry, View, dotted, numbers
 
 LOADER = "ld.so(8); the libraries' own ELF headers"
@@ -119,7 +119,7 @@ def interpreter(context: Context) -> Iterator[Found]:
 )
 def torch_without_cuda(context: Context) -> Iterator[Found]:
     here = view(context)
-    local = (here.torch or "").partition("+")[2] if here else ""
+    local = (torch(here) or "").partition("+")[2] if here else ""
     if here is None or local != "cpu" or not capabilities(context):
         return
     remedy = Remedy(
@@ -127,7 +127,7 @@ def torch_without_cuda(context: Context) -> Iterator[Found]:
         commands=("pip install --index-url https://download.pytorch.org/whl/cu130 torch",),
     )
     severity: Severity = "error" if context.service and context.service.engine != "other" else "warning"
-    yield Found(f"torch {here.torch} has no CUDA", "torch", (), remedy, severity)
+    yield Found(f"torch {torch(here)} has no CUDA", "torch", (), remedy, severity)
 
 
 def _newer(here: View, context: Context, entry: Entry) -> Iterator[str]:

@@ -16,6 +16,7 @@ from fleetctl.doctor.stack import (
     is_essential,
     older,
     titled,
+    torch,
     view,
 )
 from fleetctl.doctor.toolkit import (
@@ -34,6 +35,7 @@ from fleetctl.environment.view import Entry, View, numbers
 GATE = "12.9"
 GATE_LIFTED = "0.7.2"
 SMEM_FIXED = "0.5.11"
+TORCH_KERNELS = "libtorch_cuda.so"
 # Libraries of sgl_kernel for some cards alone: the one in sm90/ is loaded on SM 9.0, the one in sm100/ on all others
 # (load_utils.py); flash_ops is FlashAttention 3, for SM 8.x and 9.0; flashmla_ops is for SM 9.0 and 10.x; mscclpp
 # comes with PTX and serves collectives alone. Those of other packages are known by their names.
@@ -80,13 +82,18 @@ def gpu_code(context: Context) -> Iterator[Found]:
         for card, name in capabilities(context).items():
             without = [one for one in holding if _is_for(one, card) and not runs_by(one["gpu"], card)]
             if without:
-                yield _without_code(here, owner, without, card, name)
+                yield _without_code(here, owner, without, len(holding), card, name)
             elif card in _reported(here, owner):
                 yield _reported_gap(here, owner, card, name)
 
 
-def _without_code(here: View, owner: str, without: list[Entry], card: Capability, name: str) -> Found:
+def _without_code(
+    here: View, owner: str, without: list[Entry], holding: int, card: Capability, name: str
+) -> Found:
     what = f"{titled(here, owner)} holds no code for {named(card)}"
+    files = [here.inside(one["path"]) for one in without]
+    if len(files) < holding:
+        what += f" in {first(files, 2)}"
     lines = [f"{here.inside(one['path'])}: {first(sorted(one['gpu']), 12)}" for one in without[:4]]
     if owner == "torch":
         tag = TORCH_OF_CARD.get(card)
@@ -96,8 +103,9 @@ def _without_code(here: View, owner: str, without: list[Entry], card: Capability
         )
     else:
         remedy = Remedy(f"a build of {owner} with that architecture, or only cards that it has code for")
-    severity: Severity = "error" if is_essential(owner) else "info"
-    return Found(what, here.inside(without[0]["path"]), [*lines, name], remedy, severity)
+    whole = owner != "torch" or any(path.endswith(TORCH_KERNELS) for path in files)
+    severity: Severity = "error" if is_essential(owner) and whole else "info"
+    return Found(what, files[0], [*lines, name], remedy, severity)
 
 
 def _reported(here: View, owner: str) -> tuple[Capability, ...]:
@@ -122,7 +130,7 @@ def _reported_gap(here: View, owner: str, card: Capability, name: str) -> Found:
 )
 def ptx_of_newer_toolkit(context: Context) -> Iterator[Found]:
     here, newest = view(context), at(context.facts, "driver", "cuda")
-    made = cuda_of_torch(here.torch) if here else None
+    made = cuda_of_torch(torch(here)) if here else None
     if here is None or not newest or not made or numbers(made) <= numbers(str(newest)):
         return
     for owner, entries in here.by_owner.items():
@@ -151,7 +159,7 @@ def flashinfer_gate(context: Context) -> Iterator[Found]:
     if here is None or not blackwell or not older(version, GATE_LIFTED):
         return
     found, path = nvcc(context)
-    made = found or cuda_of_torch(here.torch)
+    made = found or cuda_of_torch(torch(here))
     if not made or numbers(made) >= numbers(GATE) or flashinfer.names_its_architecture(context):
         return
     which = f"nvcc {found} of {path}" if found else f"no nvcc is found, so torch's CUDA counts: {made}"

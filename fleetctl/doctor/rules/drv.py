@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fleetctl.doctor.finding import Remedy, Severity
 from fleetctl.doctor.known import at, mapping, rows
 from fleetctl.doctor.rule import Context, Found, Json, rule
-from fleetctl.doctor.stack import capabilities, view
+from fleetctl.doctor.stack import capabilities, torch, view
 from fleetctl.doctor.toolkit import DRIVER_OF_CUDA, driver, variable
 from fleetctl.environment.gpucode import named
 from fleetctl.environment.view import numbers
@@ -46,7 +46,7 @@ def too_old(context: Context) -> Iterator[Found]:
     fits = max(
         (major for major, least in DRIVER_OF_CUDA.items() if numbers(version) >= numbers(least)), default=None
     )
-    what = f"the driver {version} is older than torch {here.torch} needs: CUDA {here.cuda} wants {needed} or later"
+    what = f"the driver {version} is older than torch {torch(here)} needs: CUDA {here.cuda} wants {needed} or later"
     text = f"a driver of {needed.split('.')[0]} or later" + (f", or a torch for CUDA {fits}" if fits else "")
     remedy = Remedy(f"{text} (on data centre cards NVIDIA's cuda-compat package also does)")
     yield Found(what, "driver", [supports], remedy)

@@ -227,14 +227,16 @@ def missing_requirement(context: Context) -> Iterator[Found]:
     if here is None or using is None:
         return
     lost = [one for one in _unmet(here, [using]) if one.there is None and one.wants not in OWN_RULES]
+    if any(name in here.versions for name in KERNELS):
+        lost = [one for one in lost if one.wants not in KERNELS]
     for severity, some in (
         ("error", [one for one in lost if one.wants in IMPORTED]),
-        ("warning", [one for one in lost if one.wants not in IMPORTED]),
+        ("info", [one for one in lost if one.wants not in IMPORTED]),
     ):
         if some:
             asked = tuple(dict.fromkeys(one.asks for one in some))
             what = f"{titled(here, using)} requires {first(asked)}, which {'is' if len(asked) == 1 else 'are'} not here"
-            kept: Severity = "error" if severity == "error" else "warning"
+            kept: Severity = "error" if severity == "error" else "info"
             yield Found(what, using, asked, Remedy(f"install {first(asked, 8)}", packages=asked), kept)
 
 

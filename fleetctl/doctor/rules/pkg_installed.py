@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from fleetctl.doctor.finding import Remedy, Severity
 from fleetctl.doctor.rule import Context, Found, rule
 from fleetctl.doctor.stack import EVIDENCE, KERNELS, engine, first, required, titled, view
-from fleetctl.environment.stacks import OF_THEIR_OWN, cuda_major, is_toolkit
+from fleetctl.environment.stacks import INSTALLERS, OF_THEIR_OWN, cuda_major, is_toolkit
 from fleetctl.environment.view import View
 
 # Two names of one package: each installs the other's files.
@@ -28,14 +29,14 @@ SAME_FILES = (
 )
 def nested_copy(context: Context) -> Iterator[Found]:
     here = view(context)
-    for package in here.nested if here else ():
-        inner = here.inside(package) if here else package
-        outer = inner.rpartition("/")[0]
-        remedy = Remedy(
-            f"remove {inner}, and put {outer} back from its wheel",
-            commands=(f"rm -r {here.path if here else ''}/{package}",),
-        )
-        yield Found(f"a copy of {outer} lies inside itself", inner, [package], remedy)
+    if here is None:
+        return
+    site = next(iter(here.bom.get("site_packages") or ()), "")
+    for inner in map(here.inside, here.nested):
+        outer, whole = inner.rpartition("/")[0], "/".join(filter(None, (here.path, site, inner)))
+        commands = (f"rm -r {shlex.quote(whole)}",)
+        remedy = Remedy(f"remove {inner}, and put {outer} back from its wheel", commands=commands)
+        yield Found(f"a copy of {outer} lies inside itself", inner, [whole], remedy)
 
 
 @rule(
@@ -132,7 +133,7 @@ def _drift(context: Context, here: View, key: str, said: str) -> Iterator[Found]
     using = engine(context, here)
     for name, entry in here.distributions.items():
         count = entry.get(f"{key}_count") or len(entry.get(key) or ())
-        if not count:
+        if not count or name in INSTALLERS:
             continue
         what = f"{count} file{'s' if count > 1 else ''} {said} {titled(here, name)}"
         what = what if count > 1 else what.replace(" are ", " is ").replace(" differ ", " differs ")
