@@ -69,15 +69,35 @@ OPTIONAL = (
     "*/tests/*",
     "*/test/*",
 )
+# What is read of a BOM's entries, each with the value that stands for what is not there or of another kind.
 _LIBRARY: Mapping[str, Any] = {
+    "path": "",
     "distribution": None,
     "soname": None,
     "needed": (),
+    "tag": None,
+    "machine": None,
+    "glibc": None,
+    "glibcxx": None,
+    "cuda": 0,
+    "gpu": (),
     "missing": (),
     "undefined": (),
-    "gpu": (),
+    "undefined_count": 0,
+    "versions": (),
     "error": "",
 }
+_DISTRIBUTION: Mapping[str, Any] = {
+    "name": "",
+    "version": "",
+    "requires": (),
+    "imports": (),
+    "changed": (),
+    "changed_count": 0,
+    "missing": (),
+    "missing_count": 0,
+}
+_PYTHON: Mapping[str, Any] = {"path": None, "version": None, "tag": None, "real": None, "why": ""}
 
 
 def view(context: Context) -> View | None:
@@ -85,18 +105,54 @@ def view(context: Context) -> View | None:
     bom = context.bom
     if not bom or bom.get("error") or not isinstance(bom.get("distributions"), list):
         return None
-    libraries = [{**_LIBRARY, **one} for one in known.rows(bom, "extensions") if one.get("path")]
-    named = [one for one in known.rows(bom, "distributions") if one.get("name")]
+    libraries = [_kept(one, _LIBRARY) for one in known.rows(bom, "extensions")]
+    distributions = [_kept(one, _DISTRIBUTION) for one in known.rows(bom, "distributions")]
+    platform, abi, python = (known.mapping(bom.get(key)) for key in ("platform", "abi", "python"))
     return View(
         {
             "kind": "venv",
-            "path": "",
-            **bom,
-            "python": known.mapping(bom.get("python")),
-            "distributions": [{"version": "", **one} for one in named],
-            "extensions": libraries,
+            "path": _text(bom.get("path")) or "",
+            "hostname": _text(bom.get("hostname")) or "",
+            "python": {**_kept(python, _PYTHON), "runs": python.get("runs")},
+            "platform": {key: _text(platform.get(key)) for key in ("arch", "glibc", "glibcxx")},
+            "site_packages": _texts(bom.get("site_packages")),
+            "distributions": [one for one in distributions if one["name"]],
+            "inherited": [_kept(one, _DISTRIBUTION) for one in known.rows(bom, "inherited")],
+            "extensions": [one for one in libraries if one["path"]],
+            "unowned": {"packages": _texts(known.at(bom, "unowned", "packages"))},
+            "twice": [
+                {
+                    "name": row.get("name"),
+                    "versions": _texts(row.get("versions")),
+                    "infos": _texts(row.get("infos")),
+                }
+                for row in known.rows(bom, "twice")
+            ],
+            "abi": {"torch": _text(abi.get("torch")), "cxx11": abi.get("cxx11")},
         }
     )
+
+
+def _kept(entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that are read of an entry, each of the kind of its default."""
+    made: dict[str, Any] = {}
+    for key, default in defaults.items():
+        value = entry.get(key)
+        if isinstance(default, tuple):
+            made[key] = _texts(value)
+        elif isinstance(default, int):
+            made[key] = value if isinstance(value, int) and value > 0 else default
+        else:
+            made[key] = _text(value) or default
+    return made
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(value: Any) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
 def torch(here: View) -> str | None:

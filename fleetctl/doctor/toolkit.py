@@ -67,7 +67,7 @@ def nvcc(context: Context) -> tuple[str | None, str]:
     named = variable(context, "CUDA_HOME") or variable(context, "CUDA_PATH")
     if named:
         for one in known.rows(context.facts, "toolkits"):
-            if _same(named, one.get("path")) or any(_same(named, link) for link in one.get("links") or ()):
+            if _same(named, one.get("path")) or any(_same(named, link) for link in _links(one)):
                 return _nvcc_of(one), named
         found = _IN_PATH.search(named)
         return (found[1] if found else None), named
@@ -101,6 +101,11 @@ def driver(facts: Json) -> str | None:
 def _nvcc_of(toolkit: Mapping[str, Any]) -> str | None:
     version = toolkit.get("nvcc")
     return str(version) if version else None
+
+
+def _links(toolkit: Mapping[str, Any]) -> list[Any]:
+    links = toolkit.get("links")
+    return links if isinstance(links, list) else []
 
 
 def _same(one: str, other: Any) -> bool:
