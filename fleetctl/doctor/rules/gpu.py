@@ -243,7 +243,7 @@ def peer_to_peer(context: Context) -> Iterator[Found]:
     seen = [f"{pair}: {link}" for pair, link in slow.items()][:4]
     seen += [f"IOMMU: {_known(iommu)}", f"ACS: {_known(acs)}"]
     what = (
-        f"GPUs {listed(service.gpus)} reach each other over PCIe only ({listed(sorted(set(slow.values())))})"
+        f"GPUs {listed(service.gpus)} talk peer to peer over PCIe only ({listed(sorted(set(slow.values())))})"
     )
     yield Found(what, "slot", seen, severity=_p2p_severity(context, iommu, acs))
 

@@ -23,7 +23,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
     "error",
     reason="sgl_kernel's library needs libnuma, which no wheel brings.",
     source="odysseus#6257; NEEDED of sglang-kernel 0.4.2",
-    remedy=Remedy("install the system's libnuma", commands=("apt-get install libnuma1",)),
+    remedy=Remedy("apt-get install libnuma1: the system's libnuma", commands=("apt-get install libnuma1",)),
 )
 def libnuma(context: Context) -> Iterator[Found]:
     if at(context.facts, "libraries", "libnuma.so.1") is not False:
