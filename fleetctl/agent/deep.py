@@ -33,7 +33,10 @@ print("fleetctl-ok torch " + torch.__version__ + " sm" + "".join(map(str, torch.
 # By the driver alone: a context, memory, a memset (the driver's own kernel), read back.
 DRIVER = """
 import ctypes
-cuda = ctypes.CDLL("libcuda.so.1")
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    raise SystemExit("the driver's library cannot be loaded: %s" % error)
 def call(name, *args):
     status = getattr(cuda, name)(*args)
     if status:

@@ -151,8 +151,9 @@ class _Gathering:
     def _deep(self, gpus: Json) -> bool:
         if not self.args.get("deep"):
             return False
+        cards_known = gpus["gpus"] or [{"index": place, "uuid": None} for place in range(len(gpus["on_bus"]))]
         self.parts.ask_within(
-            deep.CHILD_S * 2 + 5, "deep", None, deep.look, gpus["gpus"], self.args.get("python")
+            deep.CHILD_S * 2 + 5, "deep", None, deep.look, cards_known, self.args.get("python")
         )
         return True
 

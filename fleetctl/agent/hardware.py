@@ -77,7 +77,7 @@ def disks(paths: Iterable[str]) -> List[Json]:
     known = mounts()
     found: Dict[str, Json] = {}
     for path in paths:
-        place = next((one for one in (Path(path), *Path(path).parents) if one.exists()), Path("/"))
+        place = _nearest(path)
         mount = mount_of(str(place), known)
         point = mount.point if mount else str(place)
         if point not in found:
@@ -91,6 +91,12 @@ def disks(paths: Iterable[str]) -> List[Json]:
                 "free_inodes": status.f_favail if status.f_files else None,
             }
     return list(found.values())
+
+
+def _nearest(path: str) -> Path:
+    """The path, or the first folder above it that is there; also of a path that cannot be."""
+    places = (Path(path), *Path(path).parents)
+    return next((place for place in places if os.path.exists(place)), Path("/"))  # noqa: PTH110
 
 
 def shm() -> Json:
