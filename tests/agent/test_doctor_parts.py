@@ -253,6 +253,7 @@ def test_the_kernel_by_an_environments_torch(tmp_path: Path) -> None:
 def test_a_kernel_that_hangs_or_fails(tmp_path: Path, body: str, words: str) -> None:
     (found,) = deep.look([GPU], fake_python(tmp_path / "python", body), 1)
     assert (found["ok"], words in found["error"], found["by"]) == (False, True, "torch")
+    assert found["driver_ok"] in (False, True)
 
 
 def test_without_torch_the_driver_is_asked_and_a_dead_card_is_not(tmp_path: Path) -> None:
