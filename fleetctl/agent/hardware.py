@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
@@ -25,6 +26,7 @@ LIBRARIES = (
 )
 UNIT_LIMITS = ("LimitNOFILE", "LimitMEMLOCK")
 SHM = "/dev/shm"
+GLIBCXX = re.compile(rb"\0GLIBCXX_(\d+(?:\.\d+)+)(?=\0)")
 
 
 class Mount(NamedTuple):
@@ -171,11 +173,10 @@ def libraries(names: Iterable[str] = LIBRARIES) -> Dict[str, bool]:
 
 def glibcxx() -> Optional[str]:
     """The highest GLIBCXX that the system's libstdc++ gives; None where there is none."""
-    from fleetctl.abi.elf import read_library
     from fleetctl.abi.loader import System
 
     for path in System().find("libstdc++.so.6"):
-        version = read_library(path).provides.get("GLIBCXX")
-        if version:
-            return str(version)
+        versions = {match[1].decode() for match in GLIBCXX.finditer(Path(path).read_bytes())}
+        if versions:
+            return max(versions, key=lambda version: tuple(map(int, version.split("."))))
     return None
