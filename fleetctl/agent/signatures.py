@@ -3,38 +3,75 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 EXCEPTION = re.compile(
     r"^(?:\[[^]]*\] )?(?:[\w.]+\.)?\w*(?:Error|Exception|OutOfResources|Interrupt)\b(?:: |$)"
 )
+# One of these stands in nearly every line that says that something is wrong, and in few others.
+SUSPICIOUS = (
+    "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "NCCL WARN", "Errno", "CUDA_", "illed",
+    "ot found", "nvalid", "nsupport", "not support", "sigquit", "SIGQUIT", "o such file", "Traceback", "WARN", "mismatch",
+)  # fmt: skip
 
 Signature = Dict[str, Any]
 
 
+class Entry(NamedTuple):
+    """A signature, its pattern, and words of which one stands in each line that the pattern matches."""
+
+    pattern: "re.Pattern[str]"
+    signature: Signature
+    words: Tuple[str, ...]
+
+
 class Signatures:
-    """A table of signatures, compiled once. One that is no regular expression never matches."""
+    """A table of signatures, compiled once. One that is no regular expression never matches.
+
+    ``fatal`` ones end a wait at once. ``likely`` ones name a cause after the fact, in lines that look
+    suspicious. ``fragments``: a line with none of them matches nothing; they hold no digits.
+    """
 
     def __init__(self, table: Sequence[Signature]) -> None:
         self._harmless: List["re.Pattern[str]"] = []
-        self._fatal: List[Tuple["re.Pattern[str]", Signature]] = []
+        self._known: List[Entry] = []
+        self._fatal: List[Entry] = []
         for signature in table:
             try:
                 pattern = re.compile(signature["pattern"])
             except (re.error, KeyError, TypeError):
                 continue
-            if signature.get("verdict") == "fatal":
-                self._fatal.append((pattern, signature))
-            else:
+            entry = Entry(pattern, signature, tuple(signature.get("words") or ()))
+            if signature.get("verdict") == "harmless":
                 self._harmless.append(pattern)
+            else:
+                self._known.append(entry)
+            if signature.get("verdict") == "fatal":
+                self._fatal.append(entry)
+        self.fragments = fragments([entry.words for entry in self._fatal])
 
     def harmless(self, line: str) -> bool:
         """Whether the table says that this line may be ignored."""
         return any(pattern.search(line) for pattern in self._harmless)
 
+    def suspicious(self, line: str) -> bool:
+        """Whether the line may match at all; false for most lines."""
+        return not self.fragments or any(fragment in line for fragment in self.fragments)
+
     def fatal(self, line: str) -> Optional[Signature]:
         """The first signature that makes this line fatal; None for most lines."""
-        for pattern, signature in self._fatal:
+        return self._first(self._fatal, line)
+
+    def match(self, line: str) -> Optional[Signature]:
+        """The first signature of any kind but harmless that knows this line."""
+        return self._first(self._known, line)
+
+    def _first(self, entries: List[Entry], line: str) -> Optional[Signature]:
+        if not self.suspicious(line):
+            return None
+        for pattern, signature, words in entries:
+            if words and not any(word in line for word in words):
+                continue
             if pattern.search(line):
                 return None if self.harmless(line) else signature
         return None
@@ -48,7 +85,7 @@ class Signatures:
         consequence: Optional[Signature] = None
         exception: Optional[Signature] = None
         for line in lines:
-            found = self.fatal(line)
+            found = self.match(line)
             if found is not None and not found.get("consequence"):
                 return {**found, "line": line.strip()}
             if found is not None and consequence is None:
@@ -57,6 +94,17 @@ class Signatures:
                 exception = {"id": "exception", "verdict": "fatal", "reason": line.strip(), "fix": ""}
                 exception["line"] = line.strip()
         return exception or consequence
+
+
+def fragments(words: Sequence[Sequence[str]]) -> Tuple[str, ...]:
+    """Texts of which one stands in each of the words, the suspicious ones first; none where a signature has no words."""
+    if not all(words):
+        return ()
+    found = list(SUSPICIOUS)
+    for word in sorted({word for each in words for word in each}, key=lambda word: (len(word), word)):
+        if not any(fragment in word for fragment in found):
+            found.append(max(re.split(r"\d+", word), key=len))
+    return tuple(found)
 
 
 def diagnose(lines: Iterable[str], table: Sequence[Signature]) -> Optional[Signature]:
