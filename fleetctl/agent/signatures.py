@@ -8,6 +8,11 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tu
 EXCEPTION = re.compile(
     r"^(?:\[[^]]*\] )?(?:[\w.]+\.)?\w*(?:Error|Exception|OutOfResources|Interrupt)\b(?:: |$)"
 )
+# A logger's line below an error's level; a line with a time and no level, unless it names an error.
+NOTE = re.compile(
+    r"^(?:\([^)]*\) ?)?(?:\[[^]]*\] ?)?(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
+    r"|(?<=\] )(?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
+)
 # One of these stands in nearly every line that says that something is wrong, and in few others.
 SUSPICIOUS = (
     "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "NCCL WARN", "Errno", "CUDA_", "illed",
@@ -63,8 +68,9 @@ class Signatures:
         return self._first(self._fatal, line)
 
     def match(self, line: str) -> Optional[Signature]:
-        """The first signature of any kind but harmless that knows this line."""
-        return self._first(self._known, line)
+        """The first signature of any kind but harmless that knows this line; no likely one knows a mere note."""
+        found = self._first(self._known, line)
+        return self.fatal(line) if found and found["verdict"] == "likely" and NOTE.match(line) else found
 
     def _first(self, entries: List[Entry], line: str) -> Optional[Signature]:
         if not self.suspicious(line):

@@ -21,7 +21,7 @@ _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fir
 # What only announces: its own cause follows it. The other consequences come after their cause.
 ANNOUNCE = ("svc-scheduler-exception", "abi-kernel-library", "arch-cuda-graph", "arch-triton-ptx", "cfg-validation")
 _REPORTED = [one.to_dict() for one in SIGNATURES if one.verdict != "last"]
-_TABLE = [one if one["verdict"] != "warning" else {**one, "verdict": "likely"} for one in _REPORTED]
+_TABLE = [one if one["verdict"] != "warning" else {**one, "verdict": "fatal"} for one in _REPORTED]
 
 
 class Analysis:
@@ -87,7 +87,10 @@ class Analysis:
             self._opened = self.number
         if is_code or CAUSED in text or DURING in text:
             return
-        if signature := self._known.match(text):
+        signature = self._known.match(text)
+        if signature and line.is_note and signature["verdict"] == "likely":
+            signature = None
+        if signature:
             self._signed(signature, text)
         elif raised is not None:
             self._raised(raised)

@@ -6,6 +6,8 @@ import json
 import re
 from typing import NamedTuple
 
+from fleetctl.agent.signatures import NOTE
+
 DEEPEST = 6
 COLOURS = re.compile(rb"(?:\x1b|\^\[|#033|\\x1b|\\u001b)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 _TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d:[0-6]\d(?:[.,]\d+)?"
@@ -48,12 +50,16 @@ _JSON_FIELDS = ("MESSAGE", "log", "message", "msg")
 
 
 class Line(NamedTuple):
-    """What is said, by whom (a process, worker or container; ``""`` where nothing says so)."""
+    """What is said, by whom (a process, worker or container; ``""`` where nothing says so).
+
+    ``is_note``: a logger said it below an error's level.
+    """
 
     text: str
     source: str = ""
     of_systemd: bool = False
     of_kernel: bool = False
+    is_note: bool = False
 
 
 def parts(raw: bytes) -> list[Line]:
@@ -74,8 +80,9 @@ def parts(raw: bytes) -> list[Line]:
 
 def stripped(text: str, source: str = "") -> Line:
     """The line without its prefixes, however many there are."""
-    of_systemd = of_kernel = False
+    of_systemd = of_kernel = is_note = False
     for _ in range(DEEPEST):
+        is_note = is_note or NOTE.match(text) is not None
         match = _PREFIXES.match(text)
         if not match or not match.end():
             break
@@ -85,7 +92,7 @@ def stripped(text: str, source: str = "") -> Line:
         of_kernel = of_kernel or ident == "kernel"
         source = "/".join(filter(None, (source, *named.values())))
         text = text[match.end() :]
-    return Line(text, source, of_systemd, of_kernel)
+    return Line(text, source, of_systemd, of_kernel, is_note)
 
 
 def _entry(text: str) -> list[Line] | None:

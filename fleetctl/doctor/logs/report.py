@@ -83,16 +83,12 @@ def _unknown(raised: Raised, said: Said, where: str, severity: Severity, prefix:
 
 
 def _around(start: Start, cause: Said) -> Iterator[str]:
-    """What was said besides: other causes and how the end was reported."""
+    """Other causes that were said in the same start; what only reports the end is left out."""
     mine = (cause.signature or {}).get("id")
-    others = {
-        str((one.signature or {}).get("id", "exception")): one
-        for one in reversed([*start.causes, *start.announcements, *start.ends])
-        if (one.signature or {}).get("id") != mine
-    }
-    for one in sorted(others.values(), key=lambda one: one.number)[:SHOWN]:
-        if one.number != cause.number:
-            yield f"{'then' if one.number > cause.number else 'before'} {one.shown}"
+    others = {str((one.signature or {}).get("id")): one for one in reversed(start.causes)}
+    for id, one in sorted(others.items(), key=lambda each: each[1].number)[:SHOWN]:
+        if id != mine and one.number != cause.number:
+            yield f"also {one.shown}"
 
 
 def _how_often(starts: list[Start], rule: str) -> Iterator[str]:
