@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 EXCEPTION = re.compile(
     r"^(?:\[[^]]*\] )?(?:[\w.]+\.)?\w*(?:Error|Exception|OutOfResources|Interrupt)\b(?:: |$)"
@@ -22,12 +22,31 @@ SUSPICIOUS = (
 Signature = Dict[str, Any]
 
 
-class Entry(NamedTuple):
-    """A signature, its pattern, and words of which one stands in each line that the pattern matches."""
+class Group:
+    """Signatures in order, found by the words of which one stands in each line that a pattern matches."""
 
-    pattern: "re.Pattern[str]"
-    signature: Signature
-    words: Tuple[str, ...]
+    def __init__(self) -> None:
+        self._entries: List[Tuple["re.Pattern[str]", Signature]] = []
+        self._words: List[Tuple[str, int]] = []
+        self._wordless: List[int] = []
+
+    def add(self, pattern: "re.Pattern[str]", signature: Signature) -> None:
+        """One more, behind the others."""
+        at = len(self._entries)
+        self._entries.append((pattern, signature))
+        words = signature.get("words") or ()
+        self._words += [(str(word), at) for word in words]
+        self._wordless += [] if words else [at]
+
+    def first(self, line: str) -> Optional[Signature]:
+        """The first whose pattern is found in the line."""
+        possible = {at for word, at in self._words if word in line}
+        possible.update(self._wordless)
+        for at in sorted(possible):
+            pattern, signature = self._entries[at]
+            if pattern.search(line):
+                return signature
+        return None
 
 
 class Signatures:
@@ -39,21 +58,22 @@ class Signatures:
 
     def __init__(self, table: Sequence[Signature]) -> None:
         self._harmless: List["re.Pattern[str]"] = []
-        self._known: List[Entry] = []
-        self._fatal: List[Entry] = []
+        self._known = Group()
+        self._fatal = Group()
+        fatal_words: List[Sequence[str]] = []
         for signature in table:
             try:
                 pattern = re.compile(signature["pattern"])
             except (re.error, KeyError, TypeError):
                 continue
-            entry = Entry(pattern, signature, tuple(signature.get("words") or ()))
             if signature.get("verdict") == "harmless":
                 self._harmless.append(pattern)
-            else:
-                self._known.append(entry)
+                continue
+            self._known.add(pattern, signature)
             if signature.get("verdict") == "fatal":
-                self._fatal.append(entry)
-        self.fragments = fragments([entry.words for entry in self._fatal])
+                self._fatal.add(pattern, signature)
+                fatal_words.append(signature.get("words") or ())
+        self.fragments = fragments(fatal_words)
 
     def harmless(self, line: str) -> bool:
         """Whether the table says that this line may be ignored."""
@@ -72,15 +92,11 @@ class Signatures:
         found = self._first(self._known, line)
         return self.fatal(line) if found and found["verdict"] == "likely" and NOTE.match(line) else found
 
-    def _first(self, entries: List[Entry], line: str) -> Optional[Signature]:
+    def _first(self, group: Group, line: str) -> Optional[Signature]:
         if not self.suspicious(line):
             return None
-        for pattern, signature, words in entries:
-            if words and not any(word in line for word in words):
-                continue
-            if pattern.search(line):
-                return None if self.harmless(line) else signature
-        return None
+        found = group.first(line)
+        return None if found is None or self.harmless(line) else found
 
     def diagnose(self, lines: Iterable[str]) -> Optional[Signature]:
         """The first cause in a log, with its ``line``; None where nothing in it says why.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Any
 
 from fleetctl.agent.signatures import EXCEPTION, Signatures
 from fleetctl.doctor.logs.lines import Line, parts
@@ -15,6 +16,7 @@ from fleetctl.doctor.signatures.words import words
 DIGITS = b"0123456789"
 MOST_SHAPES = 60_000
 MOST_SOURCES = 200
+MOST_ASKED = 5000
 TAIL = 40
 LONGEST_OPEN = 4000
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete", "MESSAGE")
@@ -35,6 +37,7 @@ class Analysis:
         extra = (*_MARKS, "OutOfResources", "Interrupt", *_words_of_warnings())
         self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
         self._dull: set[bytes] = set()
+        self._asked: dict[str, dict[str, Any] | None] = {}
         self._traces: dict[str, Assembler] = {}
         self._open = self._opened = 0
         self._last_block = b""
@@ -87,7 +90,7 @@ class Analysis:
             self._opened = self.number
         if is_code or CAUSED in text or DURING in text:
             return
-        signature = self._known.match(text)
+        signature = self._match(text)
         if signature and line.is_note and signature["verdict"] == "likely":
             signature = None
         if signature:
@@ -97,6 +100,14 @@ class Analysis:
         elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
             name, _, message = text.partition(":")
             self._raised(Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip()))
+
+    def _match(self, text: str) -> dict[str, Any] | None:
+        """Which signature knows the text; texts that were asked for lately are not asked again."""
+        if text not in self._asked:
+            if len(self._asked) > MOST_ASKED:
+                self._asked.clear()
+            self._asked[text] = self._known.match(text)
+        return self._asked[text]
 
     def _trace(self, source: str) -> Assembler:
         if source not in self._traces:
@@ -125,7 +136,7 @@ class Analysis:
         if len(self.starts) > 2000:
             del self.starts[1000]
 
-    def _signed(self, signature: dict[str, object], text: str) -> None:
+    def _signed(self, signature: dict[str, Any], text: str) -> None:
         one = Said(self.number, text, signature=dict(signature))
         id = str(signature["id"])
         if by_id[id].verdict == "warning":
