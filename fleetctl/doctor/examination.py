@@ -13,7 +13,7 @@ from typing import Any
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
 from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
-from fleetctl.doctor.finding import Finding
+from fleetctl.doctor.logs import diagnose_log
 from fleetctl.doctor.rule import Context
 from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
 from fleetctl.environment.place import Place, choose
@@ -56,7 +56,8 @@ def examine_all(asked: Asked, on_event: OnEvent) -> Results:
     if asked.local:
         return _local(asked, on_event)
     if asked.logs and not asked.hosts:
-        return {name: diagnose(name, [], found) for name, found in _logs(asked, None).items()}
+        name = ", ".join("standard input" if log == "-" else log for log in asked.logs)
+        return {name: diagnose(name, [], diagnose_log(asked.logs))}
     fleet = load_fleet()
     chosen, environment = _chosen(fleet, asked)
     return on_hosts(chosen, lambda host: _on_host(host, asked, environment, on_event))
@@ -204,14 +205,13 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:
     known = contexts(facts, chosen)
-    logged: list[Finding] = []
-    if asked.logs:
-        logged = [one for found in _logs(asked, known[0][1]).values() for one in found]
+    logged = diagnose_log(asked.logs, _of_all(known)) if asked.logs else []
     return diagnose(name, known, logged)
 
 
-def _logs(asked: Asked, context: Context | None) -> dict[str, list[Finding]]:
-    """Each log's findings, the first cause first."""
-    from fleetctl.doctor.logs import diagnose_log
-
-    return {name: diagnose_log(name, context) for name in asked.logs}
+def _of_all(known: list[tuple[str, Context]]) -> Context:
+    """What holds whichever of several services a log is of: the facts, and the environment where all have one."""
+    if len(known) == 1:
+        return known[0][1]
+    boms = [context.bom for _, context in known]
+    return Context(known[0][1].facts, boms[0] if all(bom is boms[0] for bom in boms) else None)

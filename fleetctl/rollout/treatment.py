@@ -96,7 +96,7 @@ def _facts(agent: Agent, host: Host, service: Service, facts: Facts, needs: Need
 
 
 def _bom(facts: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
-    from fleetctl.doctor.subjects import bom_of
+    from fleetctl.doctor.facts import bom_of
 
     return bom_of(facts, path)
 
