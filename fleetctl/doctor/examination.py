@@ -200,7 +200,7 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
         select_service(host, service=asked.service)
     named = pick(facts, "named", "environments", default={})
     paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
-    return _diagnosed(host.name, facts, subjects(host, paths, asked.service, path), asked)
+    return _diagnosed(host.name, facts, subjects(host, paths, asked.service, path, facts.get("units")), asked)
 
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:

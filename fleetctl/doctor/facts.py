@@ -76,7 +76,7 @@ def gather(
     }
     asked = _arguments(host, services, named, environments, deep, hashes)
     facts: Facts = agent.call("doctor.facts", on_event=on_event, timeout=GATHER_S, **asked)
-    return {**facts, "named": named}
+    return {**facts, "named": named, "inventory": {"gpus": host.gpus.model_dump()}}
 
 
 def gather_local(

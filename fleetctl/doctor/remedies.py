@@ -6,7 +6,7 @@ Pure: facts in, a prescription out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.doctor.finding import Finding, Remedy
@@ -24,6 +24,8 @@ LEFT_RULES = {
     "net-port-shared",
 }
 """What the rollout's own preflight looks at closer to its start, or what the rollout itself puts right."""
+HOST_WIDE = {"gpu-count", "sys-disk-full"}
+"""Faults of the host that need not touch this service: to be told, not to forbid its start."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ def prescribe(
     for _ in range(ROUNDS):
         now = with_remedies(view, service, applied.values())
         found = examine(Context(context.facts, context.bom, now), asked).findings
-        findings = [one for one in found if one.severity != "error" or not is_in_effect(one.remedy, now)]
+        findings = [
+            _told(one) for one in found if one.severity != "error" or not is_in_effect(one.remedy, now)
+        ]
         fresh = [_applied(one, service, notes) for one in findings if one.severity == "error"]
         wanted = {one.rule: one for one in fresh if one is not None and one.rule not in applied}
         allowed = {name: one for name, one in wanted.items() if accepted is None or one in accepted}
@@ -105,6 +109,12 @@ def prescribe(
         tuple(one for name, one in offered.items() if name not in applied),
         tuple(findings),
         tuple(dict.fromkeys(notes)),
+    )
+
+
+def _told(found: Finding) -> Finding:
+    return (
+        replace(found, severity="warning") if found.rule in HOST_WIDE and found.severity == "error" else found
     )
 
 
@@ -155,19 +165,11 @@ def with_remedies(view: ServiceView, service: Service, applied: Iterable[Applied
         **view.arguments,
         **{name: value for name, value in changed.args.items() if name not in service.args},
     }
-    return ServiceView(
-        view.name,
-        view.engine,
-        view.mode,
-        view.unit,
-        view.port,
-        view.gpus,
-        arguments,
-        {**view.variables, **{name: value for name, value in changed.env.items() if name not in service.env}},
-        view.environment,
-        view.model,
-        view.drafter,
-    )
+    variables = {
+        **view.variables,
+        **{name: value for name, value in changed.env.items() if name not in service.env},
+    }
+    return replace(view, arguments=arguments, variables=variables)
 
 
 def added(arguments: Mapping[str, Argument], variables: Mapping[str, str]) -> str:

@@ -90,6 +90,7 @@ def _facts(agent: Agent, host: Host, service: Service, facts: Facts, needs: Need
         models=[path for path in paths if path not in needs.pending],
         units=[service.unit],
         slots={},
+        toolkits=[service.env[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in service.env],
     )
     shared = {part: facts[part] for part in ("slots", "ports") if part in facts}
     return {**found, **shared, "inventory": {"gpus": host.gpus.model_dump()}}
@@ -103,14 +104,10 @@ def _bom(facts: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
 
 def _view(host: Host, service: Service, needs: Needs, target: Target, facts: Facts) -> ServiceView:
     import fleetctl.doctor.rules  # noqa: F401  registers the rules
-    from fleetctl.doctor.execstart import unit_arguments
     from fleetctl.doctor.subjects import service_view
 
-    view = service_view(host, service, needs.environment_path)
-    if not service.keep_unit and service.template == f"{service.engine}.service.j2":
-        return view
     text = target.unit_text or facts["units"].get(service.unit, {}).get("text") or ""
-    return replace(view, arguments=unit_arguments(text, service.engine))
+    return service_view(host, service, needs.environment_path, text)
 
 
 def _is_pending(found: Finding, needs: Needs) -> bool:

@@ -249,3 +249,12 @@ def test_the_bus_and_its_access_control(tmp_path: Path) -> None:
 def test_no_configuration_space_breaks_the_walk(config: bytes) -> None:
     found = cards.acs_control(config)
     assert found is None or 0 <= found <= 0xFFFF
+
+
+def test_the_drivers_library_by_its_files_name(tmp_path: Path) -> None:
+    assert cards.library_version(str(tmp_path)) is None
+    folder = tmp_path / "usr/lib64"
+    folder.mkdir(parents=True)
+    (folder / "libnvidia-ml.so.580.95.05").write_bytes(b"")
+    (folder / "libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.95.05")
+    assert cards.library_version(str(tmp_path)) == "580.95.05"

@@ -96,7 +96,7 @@ def test_a_dead_card_who_holds_memory_and_what_the_kernel_said(host: str, lab: L
     assert found["gpus"]["apps"] == [
         {"pid": pid, "name": "python, odd", "used_mib": 4096, "gpu": 2, "unit": "ssh.service"}
     ]
-    assert found["driver"] == {"version": "580.95.05", "cuda": "13.0", "module": None}
+    assert found["driver"] == {"version": "580.95.05", "cuda": "13.0", "module": None, "library": None}
     assert [one["code"] for one in found["kernel_log"]["xid"]] == [79]
     assert [one["pid"] for one in found["kernel_log"]["oom"]] == [42]
     assert "lost" in fleetctl(host).stdout
