@@ -200,7 +200,16 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
         select_service(host, service=asked.service)
     named = pick(facts, "named", "environments", default={})
     paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
-    return _diagnosed(host.name, facts, subjects(host, paths, asked.service, path, facts.get("units")), asked)
+    chosen = subjects(host, paths, asked.service, path, facts.get("units"))
+    return _diagnosed(host.name, _brought(host, facts), chosen, asked)
+
+
+def _brought(host: Host, facts: Json) -> Json:
+    """Facts without the models that are not there yet because a deploy sends them."""
+    sent = {one.path for one in host.models.values() if one.source}
+    models = pick(facts, "models", default={})
+    kept = {path: one for path, one in models.items() if path not in sent or pick(one, "exists") is not False}
+    return {**facts, "models": kept}
 
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:
@@ -211,7 +220,8 @@ def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> D
 
 def _of_all(known: list[tuple[str, Context]]) -> Context:
     """What holds whichever of several services a log is of: the facts, and the environment where all have one."""
-    if len(known) == 1:
-        return known[0][1]
-    boms = [context.bom for _, context in known]
-    return Context(known[0][1].facts, boms[0] if all(bom is boms[0] for bom in boms) else None)
+    host, subjects = known[0][1], [context for _, context in known[1:]]
+    if len(subjects) == 1:
+        return subjects[0]
+    boms = [context.bom for context in subjects]
+    return Context(host.facts, boms[0] if boms and all(bom is boms[0] for bom in boms) else None)

@@ -52,7 +52,9 @@ def _read(stream: IO[bytes], name: str) -> list[Finding]:
         for block in blocks(stream):  # type: ignore[arg-type]
             analysis.feed(block)
     except NotALogError as error:
-        return [Finding("svc-log-unreadable", "warning", str(error), name, remedy=Remedy("pass the log as text"))]
+        return [
+            Finding("svc-log-unreadable", "warning", str(error), name, remedy=Remedy("pass the log as text"))
+        ]
     analysis.end()
     return findings(analysis, name)
 

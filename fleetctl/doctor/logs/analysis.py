@@ -19,9 +19,23 @@ MOST_SOURCES = 200
 MOST_ASKED = 5000
 TAIL = 40
 LONGEST_OPEN = 4000
-_MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete", "MESSAGE")
+_MARKS = (
+    "server_args=",
+    "vLLM API server",
+    "Initializing a V",
+    "systemd",
+    "fired up",
+    "startup complete",
+    "MESSAGE",
+)
 # What only announces: its own cause follows it. The other consequences come after their cause.
-ANNOUNCE = ("svc-scheduler-exception", "abi-kernel-library", "arch-cuda-graph", "arch-triton-ptx", "cfg-validation")
+ANNOUNCE = (
+    "svc-scheduler-exception",
+    "abi-kernel-library",
+    "arch-cuda-graph",
+    "arch-triton-ptx",
+    "cfg-validation",
+)
 _REPORTED = [one.to_dict() for one in SIGNATURES if one.verdict != "last"]
 _TABLE = [one if one["verdict"] != "warning" else {**one, "verdict": "fatal"} for one in _REPORTED]
 

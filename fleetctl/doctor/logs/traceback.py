@@ -88,7 +88,9 @@ class Assembler:
             self._strangers += 1
             self.is_open = self._strangers < STRANGERS
             return None
-        raised = Raised(match["type"], match["message"] or "", number, self._frames, text.strip(), self._before)
+        raised = Raised(
+            match["type"], match["message"] or "", number, self._frames, text.strip(), self._before
+        )
         self._last, self._before, self.is_open = raised, None, False
         return raised
 
