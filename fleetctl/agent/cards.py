@@ -150,14 +150,19 @@ def read_apps(rows: List[smi.Row], gpus: List[Json], unit_of: Callable[[int], Op
 
 
 def driver(gpus: Json, said_cuda: Optional[str]) -> Json:
-    """``{"version", "cuda", "module"}``: the driver, the newest CUDA it supports, and the loaded kernel module.
+    """``{"version", "cuda", "module", "library"}``: the driver, the newest CUDA it supports, what is loaded, its NVML.
 
     ``gpus`` is :func:`look`'s answer, ``said_cuda`` :func:`supported_cuda`'s; without it the driver's branch tells.
     """
     module = module_version()
     named = (gpu["driver_version"] for gpu in gpus["gpus"] if gpu["driver_version"])
     version = next(named, module)
-    return {"version": version, "cuda": said_cuda or branch_cuda(version), "module": module}
+    return {
+        "version": version,
+        "cuda": said_cuda or branch_cuda(version),
+        "module": module,
+        "library": library_version(),
+    }
 
 
 def supported_cuda(seconds: float = SMI_S) -> Optional[str]:
@@ -179,6 +184,17 @@ def module_version() -> Optional[str]:
     except OSError:
         return None
     return found[1] if found else None
+
+
+def library_version(root: str = "/") -> Optional[str]:
+    """The version of the driver's own library on the disk, by its file's name (CUDA's compat folders have no NVML)."""
+    from fleetctl.abi.loader import System
+
+    for path in System(root).find("libnvidia-ml.so.1"):
+        found = re.search(r"\.so\.(\d{3}\.\d+(?:\.\d+)?)$", str(Path(path).resolve()))
+        if found:
+            return found[1]
+    return None
 
 
 def topology(seconds: float = SMI_S) -> Json:

@@ -33,7 +33,10 @@ print("fleetctl-ok torch " + torch.__version__ + " sm" + "".join(map(str, torch.
 # By the driver alone: a context, memory, a memset (the driver's own kernel), read back.
 DRIVER = """
 import ctypes
-cuda = ctypes.CDLL("libcuda.so.1")
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    raise SystemExit("the driver's library cannot be loaded: %s" % error)
 def call(name, *args):
     status = getattr(cuda, name)(*args)
     if status:
@@ -57,8 +60,9 @@ print("fleetctl-ok driver")
 
 
 def look(gpus: Sequence[Json], python: Optional[str] = None, seconds: float = CHILD_S) -> List[Json]:
-    """``{"gpu", "ok", "seconds", "error", "by": "torch …" or "driver"}`` of each GPU, all at once.
+    """``{"gpu", "ok", "seconds", "error", "by": "torch …" or "driver", "driver_ok"}`` of each GPU, all at once.
 
+    ``driver_ok`` where torch's kernel failed: whether the driver alone runs one, so that the fault is not the card's.
     ``gpus``: ``{"index", "uuid", "state", "said"}``; a dead one is not tried. ``python`` is the interpreter of an
     environment with torch; without one, or where torch cannot be imported, libcuda alone is used. A child is killed
     after ``seconds``.
@@ -71,23 +75,31 @@ def look(gpus: Sequence[Json], python: Optional[str] = None, seconds: float = CH
 
 def _one(gpu: Json, python: Optional[str], seconds: float) -> Json:
     if gpu.get("state", "ok") != "ok":
-        return {"gpu": gpu["index"], "ok": False, "seconds": 0.0, "error": gpu["said"], "by": "nvidia-smi"}
+        return _result(gpu, 0.0, "", gpu["said"], "nvidia-smi", None)
     begin = time.monotonic()
-    ran, said = "", ""
     if python is not None:
         ran, said = _child([python, "-c", TORCH], gpu, seconds)
-        if not ran and (NO_TORCH in said or said.startswith(python)):
-            python = None
-    if python is None:
-        left = max(1.0, seconds - (time.monotonic() - begin))
-        ran, said = _child([sys.executable, "-I", "-S", "-c", DRIVER], gpu, left)
+        if ran or not (NO_TORCH in said or said.startswith(python)):
+            taken = time.monotonic() - begin
+            by_driver = None if ran else bool(_by_driver(gpu, seconds)[0])
+            return _result(gpu, taken, ran, said, "torch", by_driver)
+    ran, said = _by_driver(gpu, seconds)
+    return _result(gpu, time.monotonic() - begin, ran, said, "driver", bool(ran))
+
+
+def _result(gpu: Json, taken: float, ran: str, said: str, tried: str, driver_ok: Optional[bool]) -> Json:
     return {
         "gpu": gpu["index"],
         "ok": bool(ran),
-        "seconds": round(time.monotonic() - begin, 3),
+        "seconds": round(taken, 3),
         "error": None if ran else said,
-        "by": ran or ("torch" if python else "driver"),
+        "by": ran or tried,
+        "driver_ok": driver_ok,
     }
+
+
+def _by_driver(gpu: Json, seconds: float) -> "tuple[str, str]":
+    return _child([sys.executable, "-I", "-S", "-c", DRIVER], gpu, seconds)
 
 
 def _child(argv: List[str], gpu: Json, seconds: float) -> "tuple[str, str]":
@@ -110,7 +122,7 @@ def _child(argv: List[str], gpu: Json, seconds: float) -> "tuple[str, str]":
         output, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         _kill(child)
-        return "", f"the kernel has not ended within {seconds:.0f} s"
+        return "", f"the kernel has not ended within {seconds:g} s"
     text = output.decode(errors="replace").strip()
     last = text.splitlines()[-1:] or [""]
     if child.returncode == 0 and last[0].startswith("fleetctl-ok "):

@@ -8,7 +8,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
-from fleetctl.agent import cards, deep, hardware, kernellog, modelfiles, toolkits
+from fleetctl.agent import cards, hardware, kernellog, modelfiles, toolkits
 from fleetctl.agent import facts as plain
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.parts import Parts
@@ -151,8 +151,11 @@ class _Gathering:
     def _deep(self, gpus: Json) -> bool:
         if not self.args.get("deep"):
             return False
+        from fleetctl.agent import deep
+
+        cards_known = gpus["gpus"] or [{"index": place, "uuid": None} for place in range(len(gpus["on_bus"]))]
         self.parts.ask_within(
-            deep.CHILD_S * 2 + 5, "deep", None, deep.look, gpus["gpus"], self.args.get("python")
+            deep.CHILD_S * 2 + 5, "deep", None, deep.look, cards_known, self.args.get("python")
         )
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
@@ -25,6 +26,7 @@ LIBRARIES = (
 )
 UNIT_LIMITS = ("LimitNOFILE", "LimitMEMLOCK")
 SHM = "/dev/shm"
+GLIBCXX = re.compile(rb"\0GLIBCXX_(\d+(?:\.\d+)+)(?=\0)")
 
 
 class Mount(NamedTuple):
@@ -77,7 +79,7 @@ def disks(paths: Iterable[str]) -> List[Json]:
     known = mounts()
     found: Dict[str, Json] = {}
     for path in paths:
-        place = next((one for one in (Path(path), *Path(path).parents) if one.exists()), Path("/"))
+        place = _nearest(path)
         mount = mount_of(str(place), known)
         point = mount.point if mount else str(place)
         if point not in found:
@@ -91,6 +93,12 @@ def disks(paths: Iterable[str]) -> List[Json]:
                 "free_inodes": status.f_favail if status.f_files else None,
             }
     return list(found.values())
+
+
+def _nearest(path: str) -> Path:
+    """The path, or the first folder above it that is there; also of a path that cannot be."""
+    places = (Path(path), *Path(path).parents)
+    return next((place for place in places if os.path.exists(place)), Path("/"))  # noqa: PTH110
 
 
 def shm() -> Json:
@@ -165,11 +173,10 @@ def libraries(names: Iterable[str] = LIBRARIES) -> Dict[str, bool]:
 
 def glibcxx() -> Optional[str]:
     """The highest GLIBCXX that the system's libstdc++ gives; None where there is none."""
-    from fleetctl.abi.elf import read_library
     from fleetctl.abi.loader import System
 
     for path in System().find("libstdc++.so.6"):
-        version = read_library(path).provides.get("GLIBCXX")
-        if version:
-            return str(version)
+        versions = {match[1].decode() for match in GLIBCXX.finditer(Path(path).read_bytes())}
+        if versions:
+            return max(versions, key=lambda version: tuple(map(int, version.split("."))))
     return None

@@ -40,7 +40,7 @@ def ask(question: str, fields: Sequence[str], seconds: float) -> Answer:
     while True:
         command = ["nvidia-smi", f"{question}={','.join(asked)}", "--format=csv,noheader,nounits"]
         try:
-            done = systemd.run(command, max(0.1, end - time.monotonic()))
+            done = systemd.run(command, _left(end))
         except (AgentError, OSError) as error:
             return Answer([], [], error.what if isinstance(error, AgentError) else str(error), unknown)
         refused = _UNKNOWN.search(done.stdout)
@@ -59,13 +59,17 @@ def read_csv(text: str, fields: Sequence[str]) -> Tuple[List[Row], List[str]]:
     """The lines that have a cell for each field, and the others."""
     rows: List[Row] = []
     said: List[str] = []
-    for line in filter(None, (line.strip() for line in text.splitlines())):
+    for line in filter(str.strip, text.split("\n")):
         cells = line.split(", ", len(fields) - 1)
         if len(cells) == len(fields) and not (len(fields) == 1 and ": " in line):
             rows.append(dict(zip(fields, (cell.strip() for cell in cells))))
         else:
-            said.append(line)
+            said.append(line.strip())
     return rows, said
+
+
+def _left(end: float) -> float:
+    return max(0.1, round(end - time.monotonic(), 1))
 
 
 def told(cell: Optional[str]) -> Optional[str]:
@@ -78,7 +82,7 @@ def number(cell: Optional[str]) -> Optional[float]:
     text = told(cell)
     try:
         return float(text.split()[0].replace(",", ".")) if text else None
-    except ValueError:
+    except (ValueError, IndexError):
         return None
 
 
@@ -95,7 +99,7 @@ def cuda_version(seconds: float) -> Optional[str]:
     """The newest CUDA that the driver supports, by ``--version``, else by the header; None where neither has it."""
     end = time.monotonic() + seconds
     for words in (["--version"], []):
-        found = _CUDA.search(systemd.run(["nvidia-smi", *words], max(0.1, end - time.monotonic())).stdout)
+        found = _CUDA.search(systemd.run(["nvidia-smi", *words], _left(end)).stdout)
         if found:
             return found[1]
     return None

@@ -127,9 +127,9 @@ def build_version(path: Path) -> Optional[str]:
     """``12.8.93`` (or ``12.8``) of an NVIDIA compiler's binary, by the text that its --version prints; not run."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            matches = list(BUILD.finditer(data))
+            matches = [(match[2], match[3]) for match in BUILD.finditer(data)]
     except (OSError, ValueError):
         return None
-    exact = next((match[2] for match in matches if match[2]), None)
-    found = exact or next((match[3] for match in matches), None)
+    exact = next((full for full, _ in matches if full), None)
+    found = exact or next((short for _, short in matches), None)
     return found.decode() if found else None

@@ -77,7 +77,7 @@ def diagnose(
     found = {one.rule for _, one in held}
     return Diagnosis(
         name=name,
-        said=tuple(merge(held, len(contexts))),
+        said=tuple(merge(held, sum(bool(label) for label, _ in contexts))),
         examined=tuple(label for label, _ in contexts if label),
         passed=tuple(one for one in rules if one not in found) if contexts else (),
         not_made=not_made,
@@ -85,25 +85,25 @@ def diagnose(
     )
 
 
-def merge(held: Iterable[tuple[str, Finding]], contexts: int = 0) -> list[Said]:
+def merge(held: Iterable[tuple[str, Finding]], subjects: int = 0) -> list[Said]:
     """Findings that say the same of several places, services or environments as one each, worst first.
 
-    One that all of several contexts have is the host's own, and ``of`` nothing.
+    What holds of the host itself (label ""), or of all its ``subjects``, is ``of`` nothing.
     """
     groups: dict[str, list[tuple[str, Finding]]] = {}
     for label, finding in held:
         key = [finding.rule, finding.severity, finding.what, finding.remedy.to_dict()]
         groups.setdefault(json.dumps(key, default=str), []).append((label, finding))
-    made = [_merged(group, contexts) for group in groups.values()]
+    made = [_merged(group, subjects) for group in groups.values()]
     return sorted(made, key=lambda one: SEVERITIES.index(one.finding.severity))
 
 
-def _merged(group: Sequence[tuple[str, Finding]], contexts: int) -> Said:
+def _merged(group: Sequence[tuple[str, Finding]], subjects: int) -> Said:
     first = group[0][1]
     where = _unique(finding.where for _, finding in group)
     evidence = _unique(line for _, finding in group for line in finding.evidence)
     labels = _unique(label for label, _ in group)
-    of = () if len(labels) == contexts > 1 else labels
+    of = () if any(not label for label, _ in group) or len(labels) == subjects > 1 else labels
     whole = Finding(first.rule, first.severity, first.what, ", ".join(where), evidence, first.remedy)
     return Said(whole, where, of)
 

@@ -5,6 +5,7 @@ python -m fleetctl.doctor.document docs/doctor.md
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -46,7 +47,7 @@ def document() -> str:
     parts = [HEAD]
     for family in FAMILIES:
         rules = [rule for rule in RULES.values() if rule.family == family]
-        signatures = [one for one in SIGNATURES if one.family == family and one.verdict == "fatal"]
+        signatures = [one for one in SIGNATURES if one.family == family and one.verdict != "harmless"]
         if rules or signatures:
             parts.append("\n".join(_family(family, rules, signatures)))
     harmless = [f"- `{one.pattern}`: {one.reason}" for one in SIGNATURES if one.verdict == "harmless"]
@@ -58,11 +59,11 @@ def _family(family: str, rules: Iterable[Rule], signatures: Iterable[Signature])
     for rule in rules:
         yield ""
         yield f"### {rule.id}"
-        yield f"{rule.severity} · {_ended(rule.reason)}"
+        yield f"- {'note' if rule.severity == 'info' else rule.severity}: {_ended(rule.reason)}"
         remedy = remedy_line(rule.remedy)
         if remedy:
-            yield f"*Remedy:* {remedy}"
-        yield f"*Source:* {rule.source}"
+            yield f"- Remedy: {remedy}"
+        yield f"- Source: {rule.source}"
     logged = [f"| {one.id} | {_cell(one.reason)} | {_cell(one.fix)} |" for one in signatures]
     if logged:
         yield from ["", "| in logs | says | way on |", "|---|---|---|", *logged]
@@ -86,7 +87,11 @@ def _cell(text: str) -> str:
 def examples(rule: str) -> list[Path]:
     """The rule's cases, where fleetctl runs from its checkout: faults first."""
     folder = Path(__file__).resolve().parents[2] / "tests" / "doctor" / "cases" / rule
-    return sorted(folder.glob("*.yaml"), key=lambda path: ("healthy" in path.stem, path.stem))
+    return sorted(folder.glob("*.yaml"), key=lambda path: (_is_healthy(path), path.stem))
+
+
+def _is_healthy(case: Path) -> bool:
+    return re.search(r"^expect: *no", case.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
 from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
-from fleetctl.doctor.finding import Finding
+from fleetctl.doctor.logs import diagnose_log
 from fleetctl.doctor.rule import Context
 from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
 from fleetctl.environment.place import Place, choose
@@ -56,7 +56,8 @@ def examine_all(asked: Asked, on_event: OnEvent) -> Results:
     if asked.local:
         return _local(asked, on_event)
     if asked.logs and not asked.hosts:
-        return {name: diagnose(name, [], found) for name, found in _logs(asked, None).items()}
+        name = ", ".join("standard input" if log == "-" else log for log in asked.logs)
+        return {name: diagnose(name, [], diagnose_log(asked.logs))}
     fleet = load_fleet()
     chosen, environment = _chosen(fleet, asked)
     return on_hosts(chosen, lambda host: _on_host(host, asked, environment, on_event))
@@ -199,19 +200,28 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
         select_service(host, service=asked.service)
     named = pick(facts, "named", "environments", default={})
     paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
-    return _diagnosed(host.name, facts, subjects(host, paths, asked.service, path, facts.get("units")), asked)
+    chosen = subjects(host, paths, asked.service, path, facts.get("units"))
+    return _diagnosed(host.name, _brought(host, facts), chosen, asked)
+
+
+def _brought(host: Host, facts: Json) -> Json:
+    """Facts without the models that are not there yet because a deploy sends them."""
+    sent = {one.path for one in host.models.values() if one.source}
+    models = pick(facts, "models", default={})
+    kept = {path: one for path, one in models.items() if path not in sent or pick(one, "exists") is not False}
+    return {**facts, "models": kept}
 
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:
     known = contexts(facts, chosen)
-    logged: list[Finding] = []
-    if asked.logs:
-        logged = [one for found in _logs(asked, known[0][1]).values() for one in found]
+    logged = diagnose_log(asked.logs, _of_all(known)) if asked.logs else []
     return diagnose(name, known, logged)
 
 
-def _logs(asked: Asked, context: Context | None) -> dict[str, list[Finding]]:
-    """Each log's findings, the first cause first."""
-    from fleetctl.doctor.logs import diagnose_log
-
-    return {name: diagnose_log(name, context) for name in asked.logs}
+def _of_all(known: list[tuple[str, Context]]) -> Context:
+    """What holds whichever of several services a log is of: the facts, and the environment where all have one."""
+    host, subjects = known[0][1], [context for _, context in known[1:]]
+    if len(subjects) == 1:
+        return subjects[0]
+    boms = [context.bom for context in subjects]
+    return Context(host.facts, boms[0] if boms and all(bom is boms[0] for bom in boms) else None)

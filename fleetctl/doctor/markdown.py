@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetctl import __version__
 from fleetctl.doctor.diagnosis import Diagnosis, Said
-from fleetctl.doctor.redact import host_names, known_names, redact, versions_in
+from fleetctl.doctor.redact import cut, host_names, known_names, redact, versions_in
 from fleetctl.doctor.words import headline, remedy_words, summary
 
 PACKAGES = (
@@ -76,10 +76,11 @@ def _finding(said: Said, clean: Clean) -> Iterator[str]:
 
 def _block(texts: Iterable[str], clean: Clean) -> Iterator[str]:
     """A block of code; cleaned as a whole, since a key may stand in several lines, and then cut."""
-    lines = [line for line in clean("\n".join(texts)).splitlines() if line.strip()][:LINES]
+    whole = "\n".join(cut(text, WIDTH) for text in list(texts)[:LINES])
+    lines = [line for line in clean(whole).splitlines() if line.strip()][:LINES]
     if lines:
         fence = _fence(lines)
-        yield from ["", fence, *map(_cut, lines), fence]
+        yield from ["", fence, *lines, fence]
 
 
 def _versions(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -104,12 +105,7 @@ def _versions(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _line(text: str, clean: Clean) -> str:
-    return _cut(clean(text))
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= WIDTH else f"{line[:WIDTH]} …"
+    return " ".join(clean(cut(text, WIDTH)).split())
 
 
 def _fence(texts: Iterable[str]) -> str:

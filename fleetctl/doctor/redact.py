@@ -13,7 +13,8 @@ from typing import Any
 from fleetctl.agent.secrets import HARMLESS, is_secret
 
 USER, HOME, ADDRESS, HOST, SECRET, ID, MAC = "USER", "~", "ADDRESS", "HOST", "SECRET", "ID", "MAC"
-MOST = 50_000
+MOST = 20_000
+LOOKED_AT = 200
 
 
 def _words(text: str) -> frozenset[str]:
@@ -26,7 +27,7 @@ _LOGIN = re.compile(r"\b(?:User|USER|LOGNAME|SUDO_USER)=[\"']?(?P<user>[A-Za-z_]
 _KEY_BLOCK = re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|\Z)", re.DOTALL)
 _SSH_KEY = re.compile(r"\bAAAA[A-Za-z0-9+/]{16,}={0,2}(?:[ \t]+\S+@\S+)?")
 _TOKEN = re.compile(
-    r"(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[abprs]-|AKIA|ASIA|AIza|dckr_pat_|npm_|pypi-)[A-Za-z0-9_-]{8,}"
+    r"(?<![A-Za-z0-9])(?:hf_|sk-|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[abprs]-|AKIA|ASIA|AIza|dckr_pat_|npm_|pypi-)[A-Za-z0-9_-]{8,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"
     r"|(?i:\bbearer\s+)\S{6,}"
     r"|(?i:\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)\S+"
@@ -36,18 +37,18 @@ _URL_HOST = re.compile(r"(?<=://)(?P<host>[^/\s:@'\"<>()\[\]]+)")
 _VALUE = r"(?=(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;}\])]+))"
 _SETTINGS = (
     re.compile(r"(?P<name>--[A-Za-z][\w.-]*)(?:\s+|=)" + _VALUE),
-    re.compile(r"(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*" + _VALUE),
+    re.compile(r"(?<![\w.-])(?P<name>[A-Za-z_][\w.-]*)[\"']?\s*[=:]\s*" + _VALUE),
 )
 _ERROR = re.compile(r"(?:Error|Exception|Warning)$")
 _LONG = re.compile(r"(?<![\w+.$-])(?!_Z)(?=[\w+-]*[a-z])(?=[\w+-]*[A-Z])(?=[\w+-]*\d)[\w+-]{40,}={0,2}")
 _UUID = re.compile(r"(?:GPU-|MIG-)?(?<![0-9a-fA-F])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_MAC = re.compile(r"(?<![\w:])[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}(?![\w:])")
+_MAC = re.compile(r"(?<![0-9a-fA-F:])[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}(?![0-9a-fA-F]|:[0-9a-fA-F]{2}\b)")
 _V4 = re.compile(r"(?<!\d)(?<!\d\.)(?:\d{1,3}\.){3}\d{1,3}(?!\.?\d)")
 _VERSIONED = re.compile(r"nvidia[-_][a-z0-9_-]+?\s?(?:[=<>~!]=|[-_<> ])\s?$")
 _V6 = re.compile(
     r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]{2,}(?:\d{1,3}(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
 )
-_MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*")
+_MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*")
 _UNITS = (".service", ".socket", ".slice", ".scope", ".timer", ".target", ".mount", ".device")
 _JOURNAL = re.compile(
     r"(?m)^(?P<time>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?) "
@@ -123,7 +124,7 @@ def redact(text: str, names: Mapping[str, str] | None = None, versions: Collecti
     ``names``: private words and what stands for each; ``versions`` that are no addresses though they look so. Of
     a text longer than :data:`MOST` characters the rest is left out.
     """
-    text = text[:MOST]
+    text = cut(text, MOST)
     names = {**(names or {}), **known_names(text)}
     for pattern, place in (
         (_KEY_BLOCK, SECRET),
@@ -146,6 +147,11 @@ def redact(text: str, names: Mapping[str, str] | None = None, versions: Collecti
     return _LONG.sub(SECRET, text)
 
 
+def cut(text: str, most: int) -> str:
+    """At most so many characters, and no beginning of a word: half a key is no longer known as one."""
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} …"
+
+
 def _without_values(pattern: re.Pattern[str], text: str) -> str:
     """``text`` without the values that stand under a secret's name; names within values are looked at too."""
     parts, at = [], 0
@@ -153,7 +159,7 @@ def _without_values(pattern: re.Pattern[str], text: str) -> str:
         name, value = match["name"], match["value"]
         bare = value.strip("\"'")
         harmless = bare.startswith("--") or bare == SECRET or HARMLESS.fullmatch(bare) or _ERROR.search(name)
-        if match.end() >= at and not harmless and is_secret(name, bare):
+        if match.end() >= at and not harmless and is_secret(name, bare[:LOOKED_AT]):
             parts += [text[at : match.end()], SECRET]
             at = match.end() + len(value)
     return "".join([*parts, text[at:]])
@@ -179,11 +185,16 @@ def _v4(match: re.Match[str], versions: Collection[str]) -> str:
 
 
 def _v6(match: re.Match[str]) -> str:
-    try:
-        address = ipaddress.ip_address(match[0])
-    except ValueError:
-        return match[0]
-    return match[0] if address.is_loopback or address.is_unspecified else ADDRESS
+    """An address, also one that a port follows."""
+    text = match[0]
+    while text:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            text = text.rpartition(":")[0]
+            continue
+        return match[0] if address.is_loopback or address.is_unspecified else ADDRESS
+    return match[0]
 
 
 def _url_host(match: re.Match[str]) -> str:

@@ -76,10 +76,9 @@ def subjects(
 
 
 def contexts(facts: Mapping[str, Any], chosen: Sequence[Subject]) -> list[tuple[str, Context]]:
-    """Each subject with its environment's BOM, by label; the bare host where there is none."""
-    if not chosen:
-        return [("", Context(facts))]
-    return [(one.label, Context(facts, bom_of(facts, one.environment), one.service)) for one in chosen]
+    """The host by itself, labelled "", then each subject with its environment's BOM, by label."""
+    subjects = [(one.label, Context(facts, bom_of(facts, one.environment), one.service)) for one in chosen]
+    return [("", Context(facts)), *subjects]
 
 
 def subjects_of_facts(facts: Mapping[str, Any]) -> list[Subject]:

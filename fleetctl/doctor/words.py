@@ -17,7 +17,7 @@ def headline(facts: Mapping[str, Any]) -> list[str]:
     toolkits = [_mapping(one) for one in _list(facts.get("toolkits"))]
     system = _mapping(facts.get("os"))
     version, cuda = driver.get("version"), driver.get("cuda")
-    kits = [str(one["version"]) for one in toolkits if one.get("version")]
+    kits = list(dict.fromkeys(str(one["version"]) for one in toolkits if one.get("version")))
     return [
         *_cards(facts),
         *([f"driver {version}" + (f" (CUDA {cuda})" if cuda else "")] if version else []),
@@ -45,8 +45,9 @@ def summary(diagnosis: Diagnosis) -> str:
     ]
     passed = len(diagnosis.passed)
     made = passed + len({one.finding.rule for one in diagnosis.said})
-    checks = f"{passed} of {made} checks passed" if diagnosis.examined or passed else ""
-    return "; ".join(part for part in (", ".join(counted) or "nothing found", checks) if part)
+    checks = f"{passed} of {made} checks passed" if diagnosis.facts else ""
+    nothing = "nothing found" if diagnosis.facts else "no line of it says why anything failed"
+    return "; ".join(part for part in (", ".join(counted) or nothing, checks) if part)
 
 
 def _plural(severity: str, count: int) -> str:
