@@ -17,10 +17,22 @@ _TYPES = (
     (r"(?:Argument|Validation|Usage|BadParameter)\w*", "CFG"),
 )
 _MODULES = (
-    (r"/(?:argparse|server_args|arg_utils|typer|click|pydantic\w*|config_parser)\b|/vllm/config|/cli/", "CFG"),
-    (r"/(?:transformers|tokenizers|safetensors|huggingface_hub|modelscope|sentencepiece|tiktoken|gguf)/", "MODEL"),
-    (r"/(?:model_loader|weight_utils|model_executor/models|srt/models|srt/configs|model_config|hf_transformers)\w*", "MODEL"),
-    (r"/(?:flashinfer|triton|deep_gemm|tvm\w*|cutlass|flash_attn|xformers|bitsandbytes|_inductor|sgl_kernel)/", "ARCH"),
+    (
+        r"/(?:argparse|server_args|arg_utils|typer|click|pydantic\w*|config_parser)\b|/vllm/config|/cli/",
+        "CFG",
+    ),
+    (
+        r"/(?:transformers|tokenizers|safetensors|huggingface_hub|modelscope|sentencepiece|tiktoken|gguf)/",
+        "MODEL",
+    ),
+    (
+        r"/(?:model_loader|weight_utils|model_executor/models|srt/models|srt/configs|model_config|hf_transformers)\w*",
+        "MODEL",
+    ),
+    (
+        r"/(?:flashinfer|triton|deep_gemm|tvm\w*|cutlass|flash_attn|xformers|bitsandbytes|_inductor|sgl_kernel)/",
+        "ARCH",
+    ),
     (r"/(?:torch/cuda|cuda_graph_runner|cupy|pynvml)\b", "GPU"),
     (r"/(?:torch/distributed|parallel_state|device_communicators|pynccl|custom_all_reduce|gloo)", "GPU"),
     (r"/(?:requests|urllib3?|httpx|httpcore|aiohttp|socket|ssl|zmq|grpc)\b", "NET"),
@@ -35,7 +47,9 @@ _MESSAGES = (
     (r"config\.json|tokenizer|weights?\b|checkpoint|safetensors|architecture", "MODEL"),
     (r"\bsm_?\d{2,3}\b|compute capability|kernel", "ARCH"),
 )
-_NOT_OWN = re.compile(r"/(?:torch/nn/modules|torch/utils|contextlib|asyncio|uvloop|concurrent|threading|runpy)\b|<frozen runpy")
+_NOT_OWN = re.compile(
+    r"/(?:torch/nn/modules|torch/utils|contextlib|asyncio|uvloop|concurrent|threading|runpy)\b|<frozen runpy"
+)
 
 
 def family(raised: Raised) -> str:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 from fleetctl.agent.signatures import NOTE
 
 DEEPEST = 6
-COLOURS = re.compile(rb"(?:\x1b|\^\[|#033|\\x1b|\\u001b)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+COLOURS = re.compile(
+    rb"(?:\x1b|\^\[|#033|\\x1b|\\u001b)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
+)
 _TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d:[0-6]\d(?:[.,]\d+)?"
 _DATE = rf"\d{{4}}[-/]\d\d[-/]\d\d[T ]{_TIME}(?: ?(?:Z|[+-]\d\d:?\d\d))?"
 _IDENT = r"(?P<ident>[\w@.\-/:()]+?)(?:\[(?P<pid>\d+)\])?: "
@@ -20,7 +22,7 @@ _PREFIXES = re.compile(
             rf"(?:<\d+>)?(?:[^\W\d]{{2,5}}\.?|\d{{1,2}}月) +\d{{1,2}}\.? {_TIME} \S+ {_IDENT}",
             rf"{_DATE} \S+ (?P<ident2>[\w@.\-/]+)\[(?P<pid2>\d+)\]: ",
             rf"{_DATE} \S+ (?P<ident3>kernel|systemd): ",
-            rf"\d{{9,10}}\.\d+ \S+ (?P<ident4>[\w@.\-/]+)(?:\[(?P<pid4>\d+)\])?: ",
+            r"\d{9,10}\.\d+ \S+ (?P<ident4>[\w@.\-/]+)(?:\[(?P<pid4>\d+)\])?: ",
             # dmesg, and journalctl -o short-monotonic
             r"(?:<\d+>)?\[ *\d+\.\d{4,6}\](?: \S+ (?P<ident5>[\w@.\-/]+)(?:\[(?P<pid5>\d+)\])?:)? ",
             rf"\[\w{{3}} \w{{3}} +\d+ {_TIME} \d{{4}}\] ",
@@ -115,7 +117,10 @@ def _entry(text: str) -> list[Line] | None:
     ident = str(entry.get("SYSLOG_IDENTIFIER") or entry.get("_COMM") or "")
     source = str(entry.get("_PID") or "")
     found = [stripped(one, source) for one in re.split(r"[\r\n]+", said) if one]
-    systemd, kernel = source == "1" or ident == "systemd", ident == "kernel" or entry.get("_TRANSPORT") == "kernel"
+    systemd, kernel = (
+        source == "1" or ident == "systemd",
+        ident == "kernel" or entry.get("_TRANSPORT") == "kernel",
+    )
     return [
         line._replace(of_systemd=line.of_systemd or systemd, of_kernel=line.of_kernel or kernel)
         for line in found

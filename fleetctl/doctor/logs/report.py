@@ -47,9 +47,13 @@ def _telling(starts: list[Start]) -> Start:
 def _of_start(analysis: Analysis, start: Start, where: str) -> Iterator[Finding]:
     cause = start.cause
     if cause is None:
-        earlier = next((one for one in reversed(analysis.starts) if one.number < start.number and one.cause), None)
+        earlier = next(
+            (one for one in reversed(analysis.starts) if one.number < start.number and one.cause), None
+        )
         if earlier is not None and earlier.cause is not None and not earlier.has_recovered:
-            yield _finding(earlier, earlier.cause, where, "info", "an earlier start failed: ", analysis.starts)
+            yield _finding(
+                earlier, earlier.cause, where, "info", "an earlier start failed: ", analysis.starts
+            )
         return
     if start.has_recovered and cause.raised is not None and start.ready > cause.number:
         return
@@ -74,12 +78,16 @@ def _unknown(raised: Raised, said: Said, where: str, severity: Severity, prefix:
     first = raised.first
     kind = family(first)
     of = module(first)
-    what = f"an exception that fleetctl does not know{f', raised in {of}' if of else ''}: {_short(first.text)}"
+    what = (
+        f"an exception that fleetctl does not know{f', raised in {of}' if of else ''}: {_short(first.text)}"
+    )
     evidence = [said.shown] if first is raised else [f"line {first.number}: {_short(first.text)}", said.shown]
     if first.frames:
         path, line, name = first.frames[-1]
         evidence.append(f"raised in {path}:{line}{f', {name}' if name else ''}")
-    return Finding(f"{kind.lower()}-exception", severity, prefix + what, where, tuple(evidence), Remedy(LOOK[kind]))
+    return Finding(
+        f"{kind.lower()}-exception", severity, prefix + what, where, tuple(evidence), Remedy(LOOK[kind])
+    )
 
 
 def _around(start: Start, cause: Said) -> Iterator[str]:
@@ -110,7 +118,9 @@ def _of_counts(start: Start, where: str) -> Iterator[Finding]:
         known = by_id[id]
         if len(said) >= known.times:
             times = f"said {len(said)} times"
-            yield Finding(id, "warning", known.reason, where, (said[0].shown, said[-1].shown, times), known.remedy)
+            yield Finding(
+                id, "warning", known.reason, where, (said[0].shown, said[-1].shown, times), known.remedy
+            )
 
 
 def _of_end(analysis: Analysis, where: str) -> Iterator[Finding]:
