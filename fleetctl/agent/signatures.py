@@ -10,7 +10,8 @@ EXCEPTION = re.compile(
 )
 # A logger's line below an error's level; a line with a time and no level, unless it names an error.
 NOTE = re.compile(
-    r"^(?:\([^)]*\) ?)?(?:\[[^]]*\] ?)?(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
+    r"^(?:\([^)]*\) ?)?(?:\d{4}-\d\d-\d\d[T ][\d:.,+Z-]*(?: - [\w.]+)?[ |-]*)?(?:\[[^]]*\] ?)?"
+    r"(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
     r"|(?<=\] )(?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
 )
 # One of these stands in nearly every line that says that something is wrong, and in few others.

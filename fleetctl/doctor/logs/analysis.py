@@ -16,7 +16,7 @@ from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
 INDENT = b"    "
-BOX = (b"|", b"+")
+NO_CODE = (b"|", b"+", b"M")
 MESSAGE = re.compile(rb'"MESSAGE" ?: ?(?:"((?:[^"\\]|\\.)*)|\[)')
 SYSTEMD = b'"systemd"'
 MOST_SHAPES = 60_000
@@ -76,7 +76,7 @@ class Analysis:
         for raw, shape in zip(lines, shapes, strict=True):
             self.number += 1
             if self._open:
-                if raw[:4] == INDENT and raw[4:5] not in BOX and self._plain.is_open:
+                if raw[:4] == INDENT and raw[4:5] not in NO_CODE and self._plain.is_open:
                     continue
             elif shape in self._dull:
                 continue
@@ -91,7 +91,9 @@ class Analysis:
 
     def _is_suspicious(self, raw: bytes) -> bool:
         """Whether the line can matter; of a journal's JSON entry only its message is looked at."""
-        if raw[:1] == b"{" and (entry := MESSAGE.search(raw)) and entry[1] is not None:
+        if raw[:1] == b"{" and (entry := MESSAGE.search(raw)):
+            if entry[1] is None:
+                return True
             said = entry[1].translate(None, DIGITS)
             if SYSTEMD in raw:
                 return True

@@ -50,10 +50,10 @@ def check_claim(finding: Finding, context: Context) -> Finding:
 
 def _kernel_image(_: str, known: Known) -> Checked | None:
     """``no kernel image``: which libraries lack code for which card."""
-    cards, code = known.capabilities, known.gpu_code
+    cards, code = known.capabilities, known.variants
     if not cards or not code:
         return None
-    lacking = {path: [card for card in cards if not known.runs(path, card)] for path in code}
+    lacking = {paths[0]: [card for card in cards if not known.runs(paths, card)] for paths in code.values()}
     worst = {path: each for path, each in lacking.items() if each}
     if not worst:
         named = ", ".join(f"SM {card}" for card in cards)

@@ -74,10 +74,20 @@ class Known:
         found = _mapping(self.facts.get("kernel_log")).get(kind)
         return [str(one.get("line")) for one in found or [] if isinstance(one, dict)]
 
-    def runs(self, path: str, card: str) -> bool:
-        """Whether a card of this capability runs the extension's code, of its own architecture or as PTX."""
+    @property
+    def variants(self) -> dict[str, list[str]]:
+        """Extensions with code for GPUs, those of one distribution and name together: one for each architecture."""
+        found: dict[str, list[str]] = {}
+        for one in self.extensions:
+            if one.get("gpu"):
+                path = str(one.get("path"))
+                found.setdefault(f"{one.get('distribution')} {path.rsplit('/', 1)[-1]}", []).append(path)
+        return found
+
+    def runs(self, paths: list[str], card: str) -> bool:
+        """Whether a card of this capability runs the code of one of them, of its own architecture or as PTX."""
         wanted = card.replace(".", "")
-        code = {str(one) for one in self.gpu_code[path]}
+        code = {str(one) for path in paths for one in self.gpu_code[path]}
         own = {f"sass:{wanted}a", f"sass:{wanted}f", f"sass:{wanted[:-1]}0f"}
         return bool(code & own) or runs_on(code, f"sass:{wanted}")
 
