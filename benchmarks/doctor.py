@@ -97,7 +97,12 @@ def make_log(path: Path, size: int) -> None:
             lines = []
             for number in range(4000):
                 numbers = {name: chance.randrange(100) for name in "ac"} | {"b": chance.randrange(90_000)}
-                when = {"day": 1 + number % 28, "hour": number % 24, "minute": number % 60, "second": number % 59}
+                when = {
+                    "day": 1 + number % 28,
+                    "hour": number % 24,
+                    "minute": number % 60,
+                    "second": number % 59,
+                }
                 lines.append((DECODE if number % 4 else ACCESS).format(**numbers, **when))
             file.write("".join(lines))
         file.write(END)
@@ -154,7 +159,9 @@ def speed(megabytes: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure, print, and with ``--write`` keep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write", action="store_true")
