@@ -10,13 +10,15 @@ EXCEPTION = re.compile(
 )
 # A logger's line below an error's level; a line with a time and no level, unless it names an error.
 NOTE = re.compile(
-    r"^(?:\([^)]*\) ?)?(?:\[[^]]*\] ?)?(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
+    r"^(?:\([^)]*\) ?)?(?:\d{4}-\d\d-\d\d[T ][\d:.,+Z-]*(?: - [\w.]+)?[ |-]*)?(?:\[[^]]*\] ?)?"
+    r"(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
     r"|(?<=\] )(?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
 )
 # One of these stands in nearly every line that says that something is wrong, and in few others.
 SUSPICIOUS = (
-    "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "NCCL WARN", "Errno", "CUDA_", "illed",
-    "ot found", "nvalid", "nsupport", "not support", "sigquit", "SIGQUIT", "o such file", "Traceback", "WARN", "mismatch",
+    "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "WARN", "Errno", "CUDA_",
+    "illed", "ot found", "nvalid", "nsupport", "not support", "sigquit", "SIGQUIT", "o such file", "Traceback",
+    "mismatch",
 )  # fmt: skip
 
 Signature = Dict[str, Any]
@@ -119,7 +121,7 @@ class Signatures:
 
 
 def fragments(words: Sequence[Sequence[str]]) -> Tuple[str, ...]:
-    """Texts of which one stands in each of the words, the suspicious ones first; none where a signature has no words."""
+    """Texts of which one stands in each of the words; none where a signature has no words."""
     if not all(words):
         return ()
     found = list(SUSPICIOUS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
@@ -20,13 +20,15 @@ __all__ = ["check_claim", "diagnose_log", "diagnose_text"]
 Source = str | Path | IO[bytes]
 
 
-def diagnose_log(logs: Source | Sequence[Source], context: Context | None = None) -> list[Finding]:
+def diagnose_log(
+    logs: Source | list[Source] | list[str] | list[Path], context: Context | None = None
+) -> list[Finding]:
     """Findings of one or more logs (paths, ``-`` for standard input, or binary streams), the worst first.
 
     Each log is read once, in blocks. With ``context`` a log's claim is checked against facts and BOM. A file that
     cannot be opened is a FleetError (exit code 2); one that is no log is a finding.
     """
-    each = [logs] if isinstance(logs, (str, Path)) or hasattr(logs, "read") else list(logs)  # type: ignore[arg-type]
+    each = list(logs) if isinstance(logs, (list, tuple)) else [logs]
     found = _merged(one for log in each for one in _diagnosed(log))
     if context is not None:
         found = [check_claim(one, context) for one in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -14,20 +15,16 @@ from fleetctl.doctor.signatures import SIGNATURES, by_id
 from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
+INDENT = b"    "
+NO_CODE = (b"|", b"+", b"M")
+MESSAGE = re.compile(rb'"MESSAGE" ?: ?(?:"((?:[^"\\]|\\.)*)|\[)')
+SYSTEMD = b'"systemd"'
 MOST_SHAPES = 60_000
 MOST_SOURCES = 200
 MOST_ASKED = 5000
 TAIL = 40
 LONGEST_OPEN = 4000
-_MARKS = (
-    "server_args=",
-    "vLLM API server",
-    "Initializing a V",
-    "systemd",
-    "fired up",
-    "startup complete",
-    "MESSAGE",
-)
+_MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
 # What only announces: its own cause follows it. The other consequences come after their cause.
 ANNOUNCE = (
     "svc-scheduler-exception",
@@ -52,7 +49,8 @@ class Analysis:
         self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
         self._dull: set[bytes] = set()
         self._asked: dict[str, dict[str, Any] | None] = {}
-        self._traces: dict[str, Assembler] = {}
+        self._plain = Assembler()
+        self._traces: dict[str, Assembler] = {"": self._plain}
         self._open = self._opened = 0
         self._last_block = b""
 
@@ -77,14 +75,35 @@ class Analysis:
             self._dull.clear()
         for raw, shape in zip(lines, shapes, strict=True):
             self.number += 1
-            if not self._open:
-                if shape in self._dull:
+            if self._open:
+                if raw[:4] == INDENT and raw[4:5] not in NO_CODE and self._plain.is_open:
                     continue
-                if not any(fragment in raw for fragment in self._fragments):
+            elif shape in self._dull:
+                continue
+            elif not self._is_suspicious(raw):
+                if raw[:1] != b"{":
                     self._dull.add(shape)
-                    continue
+                continue
             for line in parts(raw):
                 self._line(line)
+                if line.is_note and self._known.harmless(line.text):
+                    self._dull.add(shape)
+
+    def _is_suspicious(self, raw: bytes) -> bool:
+        """Whether the line can matter; of a journal's JSON entry only its message is looked at."""
+        if raw[:1] == b"{" and (entry := MESSAGE.search(raw)):
+            if entry[1] is None:
+                return True
+            said = entry[1].translate(None, DIGITS)
+            if SYSTEMD in raw:
+                return True
+            if said in self._dull:
+                return False
+            if not any(fragment in said for fragment in self._fragments):
+                self._dull.add(said)
+                return False
+            return True
+        return any(fragment in raw for fragment in self._fragments)
 
     def end(self) -> None:
         """No more blocks: what was said last."""
@@ -132,7 +151,8 @@ class Analysis:
 
     def _forget(self) -> None:
         """Tracebacks that never end are given up."""
-        self._traces.clear()
+        self._plain = Assembler()
+        self._traces = {"": self._plain}
         self._open = 0
 
     def _marked(self, line: Line) -> None:

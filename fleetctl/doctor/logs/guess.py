@@ -68,7 +68,7 @@ def family(raised: Raised) -> str:
 def module(raised: Raised) -> str:
     """The package that raised it, from the innermost frame's path."""
     for path, _, _ in reversed(raised.frames):
-        inside = re.split(r"/(?:site|dist)-packages/|/python/(?=\w)|/lib/python3\.\d+/", path)[-1]
+        inside = re.sub(r"^.*/(?:site|dist)-packages/|^.*?/python/(?=\w)|^.*/lib/python3\.\d+/", "", path)
         if inside and not _NOT_OWN.search(path):
             return inside.strip("/").split("/", 1)[0].removesuffix(".py")
     return ""

@@ -14,6 +14,7 @@ COLOURS = re.compile(
 )
 _TIME = r"(?:[01]?\d|2[0-3]):[0-5]\d:[0-6]\d(?:[.,]\d+)?"
 _DATE = rf"\d{{4}}[-/]\d\d[-/]\d\d[T ]{_TIME}(?: ?(?:Z|[+-]\d\d:?\d\d))?"
+_LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
 _IDENT = r"(?P<ident>[\w@.\-/:()]+?)(?:\[(?P<pid>\d+)\])?: "
 _PREFIXES = re.compile(
     "|".join(
@@ -22,7 +23,7 @@ _PREFIXES = re.compile(
             rf"(?:<\d+>)?(?:[^\W\d]{{2,5}}\.?|\d{{1,2}}月) +\d{{1,2}}\.? {_TIME} \S+ {_IDENT}",
             rf"{_DATE} \S+ (?P<ident2>[\w@.\-/]+)\[(?P<pid2>\d+)\]: ",
             rf"{_DATE} \S+ (?P<ident3>kernel|systemd): ",
-            rf"\d{{9,10}}\.\d+ \S+ (?P<ident4>[\w@.\-/]+)(?:\[(?P<pid4>\d+)\])?: ",
+            r"\d{9,10}\.\d+ \S+ (?P<ident4>[\w@.\-/]+)(?:\[(?P<pid4>\d+)\])?: ",
             # dmesg, and journalctl -o short-monotonic
             r"(?:<\d+>)?\[ *\d+\.\d{4,6}\](?: \S+ (?P<ident5>[\w@.\-/]+)(?:\[(?P<pid5>\d+)\])?:)? ",
             rf"\[\w{{3}} \w{{3}} +\d+ {_TIME} \d{{4}}\] ",
@@ -39,8 +40,10 @@ _PREFIXES = re.compile(
             r"(?P<compose>[a-z0-9][\w.\-]*) +\| ",
             r"\[(?P<tag>[a-z][\w\-]*)\]: ",
             # Python's and others' loggers
-            rf"{_DATE} ?(?:[-|] ?)?(?:[\w.\[\]]+ ?[-|] ?)??(?:\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL)\]?)? *"
-            r"(?:[-|:] ?(?:[\w.]+:[\w.<>]+:\d+ - )?)?",
+            rf"{_DATE} - [\w.]+ - {_LEVEL} - ",
+            rf"{_DATE} ?\| *{_LEVEL} *\| [\w.<>:]+ - ",
+            rf"{_DATE} +\[?{_LEVEL}\]?[: ]+",
+            rf"{_DATE}[: ]+",
             r"[IWEF]\d{4} [\d:.]+ +\d+ [\w.\-/]+:\d+\] ",
             r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL): {2,5}(?=\S)",
             # journalctl -o export and -o verbose

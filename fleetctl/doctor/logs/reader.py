@@ -41,7 +41,7 @@ def open_log(path: str | Path) -> BinaryIO:
     if str(path) == "-":
         return decompressed(sys.stdin.buffer)
     try:
-        return decompressed(Path(path).open("rb"))  # noqa: SIM115  closed by who reads it
+        return decompressed(Path(path).open("rb"))
     except OSError as error:
         raise FleetError(
             f"the log cannot be read: {error.strerror or error}",

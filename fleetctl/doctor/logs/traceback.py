@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 HEAD = "Traceback (most recent call last)"
 # Lines of other processes may stand between a traceback's own; after that many it is given up.
 STRANGERS = 60
 LONGEST = 3000
+KEPT_FRAMES = 8
 CAUSED = "The above exception was the direct cause of the following exception"
 DURING = "During handling of the above exception, another exception occurred"
 _FRAME = re.compile(r'File "(?P<path>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?')
@@ -18,14 +19,21 @@ _BOX = re.compile(r"^ {2,}[|+][ -]?-*(?: ?\d+ -+)? ?")
 
 @dataclass
 class Raised:
-    """One exception: its full type name and message, its line, and the innermost frames (path, line, function)."""
+    """One exception: its full type name and message, and the number of its line."""
 
     type: str
     message: str
     number: int
-    frames: list[tuple[str, int, str]] = field(default_factory=list)
     text: str = ""
     before: Raised | None = None
+
+    frames_said: tuple[str, ...] = ()
+
+    @property
+    def frames(self) -> list[tuple[str, int, str]]:
+        """The innermost frames, outermost first: path, line, function."""
+        found = (_FRAME.search(text) for text in self.frames_said)
+        return [(one["path"], int(one["line"]), one["name"] or "") for one in found if one]
 
     @property
     def first(self) -> Raised:
@@ -40,7 +48,7 @@ class Assembler:
     """The traceback that one source (process, container) is writing, if any."""
 
     def __init__(self) -> None:
-        self._frames: list[tuple[str, int, str]] = []
+        self._frames: list[str] = []
         self._strangers = 0
         self._lines = 0
         self._before: Raised | None = None
@@ -62,7 +70,7 @@ class Assembler:
 
     def is_code(self, text: str) -> bool:
         """Whether the line is source code that a traceback shows, which says nothing by itself."""
-        return self.is_open and text[:1].isspace() and not _FRAME.search(text)
+        return self.is_open and text[:1].isspace() and 'File "' not in text
 
     def _open(self) -> None:
         if not self._before:
@@ -75,8 +83,8 @@ class Assembler:
 
     def _inside(self, text: str, number: int) -> Raised | None:
         self._lines += 1
-        if frame := _FRAME.search(text):
-            self._frames = [*self._frames[-7:], (frame["path"], int(frame["line"]), frame["name"] or "")]
+        if 'File "' in text:
+            self._frames.append(text)
         elif text and not text[0].isspace():
             return self._end(text, number)
         self.is_open = self._lines < LONGEST
@@ -88,9 +96,8 @@ class Assembler:
             self._strangers += 1
             self.is_open = self._strangers < STRANGERS
             return None
-        raised = Raised(
-            match["type"], match["message"] or "", number, self._frames, text.strip(), self._before
-        )
+        frames = tuple(self._frames[-KEPT_FRAMES:])
+        raised = Raised(match["type"], match["message"] or "", number, text.strip(), self._before, frames)
         self._last, self._before, self.is_open = raised, None, False
         return raised
 

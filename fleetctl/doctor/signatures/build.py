@@ -10,7 +10,8 @@ PINS = "the versions that the engine pins: `fleetctl env diff` against an enviro
 ABI = [
     Signature(
         "abi-cuda-major-12-needs-13",
-        r"lib(?:cudart|cublas|cublasLt|nvrtc|cusparse|cufft|curand|cusolver|nvJitLink)\.so\.13: cannot open "
+        r"lib(?:cudart|cublas|cublasLt|nvrtc|cusparse|cufft|curand|cusolver"
+        r"|nvJitLink)\.so\.13: cannot open "
         r"shared object file",
         "an extension built for CUDA 13 is in an environment whose torch brings CUDA 12",
         CU130,
@@ -28,7 +29,8 @@ ABI = [
     ),
     Signature(
         "abi-cuda-major-13-needs-12",
-        r"lib(?:cudart|cublas|cublasLt|cusparse|cufft|curand|cusolver|nvJitLink)\.so\.1[12](?:\.0)?: cannot open "
+        r"lib(?:cudart|cublas|cublasLt|cusparse|cufft|curand|cusolver"
+        r"|nvJitLink)\.so\.1[12](?:\.0)?: cannot open "
         r"shared object file",
         "an extension built for CUDA 12 (or 11) is where only another CUDA's libraries are",
         "the extension's build for the CUDA of this torch; the whole stack from one CUDA tag",
@@ -36,7 +38,8 @@ ABI = [
     ),
     Signature(
         "abi-cudnn",
-        r"lib(?:cudnn|cusparseLt|nccl|nvshmem_host|cupti|cufile)[\w.]*\.so\.\d+: cannot open shared object file"
+        r"lib(?:cudnn|cusparseLt|nccl|nvshmem_host|cupti"
+        r"|cufile)[\w.]*\.so\.\d+: cannot open shared object file"
         r"|CUDNN_STATUS_(?:NOT_INITIALIZED|SUBLIBRARY|VERSION_MISMATCH)|cuDNN version incompatibility",
         "a CUDA library that torch needs is missing or of another version than torch was built with",
         "the nvidia-* packages that this torch pins; nothing of another version on LD_LIBRARY_PATH",
@@ -134,7 +137,8 @@ ARCH = [
     ),
     Signature(
         "arch-flashinfer-sm75-message",
-        r"FlashInfer requires GPUs with sm75 or higher|No supported CUDA architectures found for major versions",
+        r"FlashInfer requires GPUs with sm75 or higher"
+        r"|No supported CUDA architectures found for major versions",
         "FlashInfer refuses the card; on SM 12.x that means a CUDA toolkit before 12.9, not too old a card",
         "CUDA toolkit 12.9 or later as CUDA_HOME, or --attention-backend triton --sampling-backend pytorch",
         verdict="fatal",
@@ -143,7 +147,8 @@ ARCH = [
     ),
     Signature(
         "arch-per-op-gap",
-        r"no kernel image is available for execution|CUDA_ERROR_NO_BINARY_FOR_GPU|cudaErrorNoKernelImageForDevice"
+        r"no kernel image is available for execution|CUDA_ERROR_NO_BINARY_FOR_GPU"
+        r"|cudaErrorNoKernelImageForDevice"
         r"|device kernel image is invalid|named symbol not found",
         "a library holds no code for this card's architecture",
         "a build of the kernel package with that architecture, or only cards that it has code for",
@@ -168,7 +173,8 @@ ARCH = [
     Signature(
         "arch-nvcc",
         r"nvcc fatal\s*: Unsupported gpu architecture|nvcc fatal\s*: Unknown option"
-        r"|Unknown CUDA arch \(|unsupported GNU version|CUDA version \([\d.]+\) (?:is|must be).*(?:mismatch|at least)"
+        r"|Unknown CUDA arch \(|unsupported GNU version|CUDA version \([\d.]+\) (?:is"
+        r"|must be).*(?:mismatch|at least)"
         r"|requires CUDA (?:version )?>?=? ?1[23]\.\d+ or (?:later|higher|above)|nvcc.* is too old",
         "the CUDA toolkit whose nvcc is found first does not know this card (or is older than this code)",
         "a newer toolkit (SM 12.x: 12.9 or later) as CUDA_HOME and first on PATH",
@@ -184,7 +190,8 @@ ARCH = [
     ),
     Signature(
         "arch-triton-compile",
-        r"PassManager::run failed|LLVM ERROR: |triton\.compiler\.errors\.CompilationError|error: unsupported target:"
+        r"PassManager::run failed|LLVM ERROR: |triton\.compiler\.errors\.CompilationError"
+        r"|error: unsupported target:"
         r"|computeCapability not supported|type fp8e4nv not supported in this architecture"
         r"|Cannot select: ",
         "Triton cannot compile a kernel for this card",
@@ -193,10 +200,13 @@ ARCH = [
     ),
     Signature(
         "arch-backend",
-        r"TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM|sm)_?\d+"
-        r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell|Ampere|B200|H100)"
+        r"TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
+        r"|sm)_?\d+"
+        r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell"
+        r"|Ampere|B200|H100)"
         r"|requires? (?:a GPU with )?compute capability|FlashAttention only supports Ampere GPUs"
-        r"|does not support (?:SM|sm)_?\d+|This backend does not support|not supported on (?:this|your) (?:GPU|device)",
+        r"|does not support (?:SM|sm)_?\d+|This backend does not support|not supported on (?:this"
+        r"|your) (?:GPU|device)",
         "a kernel or backend was chosen that is not made for this card",
         "another backend for this card: --attention-backend triton or flashinfer",
         source="sglang#24633, flashinfer#5445",
@@ -289,7 +299,8 @@ PKG = [
     Signature(
         "pkg-kernel-version",
         r"sgl-kernel is installed with version .* which is less than the minimum required"
-        r"|(?:sgl-kernel|sglang-kernel|flashinfer_python|flashinfer) is (?:installed with version|not installed)"
+        r"|(?:sgl-kernel|sglang-kernel|flashinfer_python|flashinfer) is (?:installed with version"
+        r"|not installed)"
         r"|cannot import name '\w+' from '(?:sgl_kernel|flashinfer|vllm|sglang)[\w.]*'"
         r"|module '(?:sgl_kernel|flashinfer|deep_gemm)[\w.]*' has no attribute"
         r"|'_OpNamespace' '\w+' object has no attribute|No operator found for|Unknown (?:builtin )?op: ",
@@ -309,15 +320,19 @@ PKG = [
         "pkg-missing-requirement",
         r"PackageNotFoundError: |DistributionNotFound: |distribution was not found and is required by"
         r"|pkg_resources\.(?:VersionConflict|ContextualVersionConflict)"
-        r"|requires the [`'\"]?[\w-]+[`'\"]? (?:library|package)|[Pp]lease (?:run |use )?[`'\"]?pip3? install"
-        r"|ImportError: \w+ (?:is|are) not (?:installed|available)|requires [`'\"]?[\w-]+[`'\"]? to be installed",
+        r"|requires the [`'\"]?[\w-]+[`'\"]? (?:library|package)|[Pp]lease (?:run "
+        r"|use )?[`'\"]?pip3? install"
+        r"|ImportError: \w+ (?:is|are) not (?:installed|available)"
+        r"|requires [`'\"]?[\w-]+[`'\"]? to be installed",
         "a package that is required is not installed, or not in the version required",
         "install it in this environment",
     ),
     Signature(
         "pkg-missing-module",
-        r"ModuleNotFoundError: No module named |Error while finding module specification for '|: No module named [\w.]+$",
+        r"ModuleNotFoundError: No module named |Error while finding module specification for '"
+        r"|: No module named [\w.]+$",
         "a module is imported that is not installed",
-        "add its package to the environment; an environment that is whole can be copied with `fleetctl env overlay`",
+        "add its package to the environment; an environment that is whole can be copied with `fleetctl "
+        "env overlay`",
     ),
 ]

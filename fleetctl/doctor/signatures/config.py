@@ -7,7 +7,8 @@ from fleetctl.doctor.signatures.signature import Signature
 CFG = [
     Signature(
         "cfg-fa3-on-sm120",
-        r"flash_attn at sgl-kernel is only supported on sm90|FlashAttention v?3 (?:Backend )?requires SM>=?80 and SM<=?90",
+        r"flash_attn at sgl-kernel is only supported on sm90"
+        r"|FlashAttention v?3 (?:Backend )?requires SM>=?80 and SM<=?90",
         "the FlashAttention 3 backend was chosen; it is for Hopper",
         "--attention-backend triton (or flashinfer with a CUDA toolkit of 12.9 or later)",
         verdict="fatal",
@@ -56,9 +57,11 @@ CFG = [
     ),
     Signature(
         "cfg-parallel-size",
-        r"must be divisible by (?:the )?(?:tensor|pipeline|expert|data|context)?[ _-]?(?:model[ _-])?parallel"
+        r"must be divisible by (?:the )?(?:tensor|pipeline|expert|data"
+        r"|context)?[ _-]?(?:model[ _-])?parallel"
         r"|must be divisible by (?:tp|ep|dp|pp)_size|is not divisible by (?:the )?(?:tp|tensor|number of)"
-        r"|heads?.{0,60} (?:must be|is not|not) (?:evenly )?divisible|not divisible by weight quantization block_n"
+        r"|heads?.{0,60} (?:must be|is not|not) (?:evenly )?divisible"
+        r"|not divisible by weight quantization block_n"
         r"|\d+ is not divisible by \d+"
         r"|input_size_per_partition ?= ?\d+ is not divisible",
         "the model (its heads, experts or layers) cannot be divided over that many GPUs",
@@ -91,7 +94,8 @@ CFG = [
     ),
     Signature(
         "cfg-chat-template",
-        r"[Cc]hat template .*(?:is not|not) (?:a built-in|found|recognized)|default chat template is no longer allowed"
+        r"[Cc]hat template .*(?:is not|not) (?:a built-in|found|recognized)"
+        r"|default chat template is no longer allowed"
         r"|supplied chat template .*(?:does not exist|is invalid)|jinja2\.exceptions\.\w+",
         "the chat template is missing or not valid",
         "--chat-template with a file that is there, or a tokenizer that brings one",
@@ -109,11 +113,14 @@ CFG = [
     ),
     Signature(
         "cfg-speculative",
-        r"speculative_(?:num_draft_tokens|eagle_topk|num_steps|draft_model_path)\w* (?:is|must|should|should be|cannot)"
+        r"speculative_(?:num_draft_tokens|eagle_topk|num_steps|draft_model_path)\w* (?:is|must|should"
+        r"|should be|cannot)"
         r"|assert .*speculative_\w+|[Dd]raft model .*(?:vocab|hidden)\w* .*(?:mismatch|must|does not match)"
-        r"|DFLASH.*(?:does not support|requires|not supported)|[Ss]peculative .*(?:requires|does not support|not compatible)",
+        r"|DFLASH.*(?:does not support|requires|not supported)|[Ss]peculative .*(?:requires"
+        r"|does not support|not compatible)",
         "arguments of speculative decoding are missing or do not go together",
-        "all of --speculative-num-steps, -eagle-topk and -num-draft-tokens (or none); a drafter made for this model",
+        "all of --speculative-num-steps, -eagle-topk and -num-draft-tokens (or none); a drafter made for "
+        "this model",
     ),
     Signature(
         "cfg-page-size",
@@ -130,7 +137,8 @@ CFG = [
     ),
     Signature(
         "cfg-dtype",
-        r"Current loaded dtype|torch\.bfloat16 is not supported for quantization method|expected (?:m1 and m2|mat1 and mat2) to have the same dtype"
+        r"Current loaded dtype|torch\.bfloat16 is not supported for quantization method"
+        r"|expected (?:m1 and m2|mat1 and mat2) to have the same dtype"
         r"|Unknown dtype|dtype .*is not supported for",
         "the dtype asked for does not go with the model's quantization",
         "start without --dtype, or with --dtype half",
@@ -138,14 +146,16 @@ CFG = [
     Signature(
         "cfg-validation",
         r"\d+ validation errors? for \w*(?:Config|Args)|pydantic_core\.\S*ValidationError"
-        r"|Config\w*Error: |in (?:_handle_\w+|check_server_args|__post_init__|prepare_server_args|create_engine_config)$",
+        r"|Config\w*Error: |in (?:_handle_\w+|check_server_args|__post_init__|prepare_server_args"
+        r"|create_engine_config)$",
         "the engine's check of its arguments failed",
         "the lines around it name the argument: correct it for this engine's version",
         consequence=True,
     ),
     Signature(
         "cfg-multiprocessing",
-        r"Cannot re-initialize CUDA in forked subprocess|An attempt has been made to start a new process before",
+        r"Cannot re-initialize CUDA in forked subprocess"
+        r"|An attempt has been made to start a new process before",
         "a process that already used CUDA was forked",
         "VLLM_WORKER_MULTIPROC_METHOD=spawn, and the main guard in a script of your own",
         variables={"VLLM_WORKER_MULTIPROC_METHOD": "spawn"},

@@ -18,9 +18,9 @@ class Signature:
     """A pattern that, found in a line of the log, says ``reason``.
 
     ``verdict``: ``fatal`` ends a swap's wait at once; ``likely`` names the cause once it has failed (a healthy
-    start may say so too, in passing); ``warning`` is no failure; ``last`` is a fault where nothing follows; ``harmless`` lines are passed over.
-    ``consequence``: the line only reports that something else failed; the cause is looked for around it.
-    ``times``: how often one log must say so. The rest is the remedy's data and where the knowledge is from.
+    start may say so too, in passing); ``warning`` is no failure; ``last`` is a fault where nothing follows;
+    ``harmless`` lines are passed over. ``consequence``: the line only reports that something else failed; the
+    cause is looked for around it. ``times``: how often one log must say so. ``source``: where it was seen.
     """
 
     id: str

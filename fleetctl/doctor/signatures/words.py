@@ -19,7 +19,8 @@ Words = frozenset[str]
 
 @cache
 def words(pattern: str) -> tuple[str, ...]:
-    """Texts of which one stands in each match; ``()`` where there is none of four letters, or for odd patterns."""
+    """Texts of which one stands in each match; ``()`` where there is none of four letters, or for odd "
+    "patterns."""
     if "(?i" in pattern:
         return ()
     found, _ = _alternatives(list(_TOKEN.finditer(pattern)), 0)
@@ -27,7 +28,8 @@ def words(pattern: str) -> tuple[str, ...]:
 
 
 def _alternatives(tokens: list[re.Match[str]], at: int) -> tuple[Words, int]:
-    """The words of what stands between here and the end of the group; empty where an alternative has none."""
+    """The words of what stands between here and the end of the group; empty where an alternative has "
+    "none."""
     branches: list[Words] = []
     while True:
         found, at = _branch(tokens, at)
