@@ -13,7 +13,6 @@ from typing import Any
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
 from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
-from fleetctl.doctor.logs import diagnose_log
 from fleetctl.doctor.rule import Context
 from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
 from fleetctl.environment.place import Place, choose
@@ -26,7 +25,6 @@ from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.fleet import on_hosts
 
 Json = dict[str, Any]
-OnEvent = Callable[[Json], None]
 Results = dict[str, Diagnosis | FleetError]
 
 
@@ -44,7 +42,7 @@ class Asked:
     deep: bool = False
 
 
-def examine_all(asked: Asked, on_event: OnEvent) -> Results:
+def examine_all(asked: Asked) -> Results:
     """A diagnosis for each host (log, file of facts) by name; its FleetError where that host failed.
 
     FleetError (exit 2) for what does not go together, for names that nobody knows and for files that are not what
@@ -54,13 +52,15 @@ def examine_all(asked: Asked, on_event: OnEvent) -> Results:
     if asked.facts is not None:
         return _recorded(asked, load_facts(asked.facts))
     if asked.local:
-        return _local(asked, on_event)
+        return _local(asked)
     if asked.logs and not asked.hosts:
+        from fleetctl.doctor.logs import diagnose_log
+
         name = ", ".join("standard input" if log == "-" else log for log in asked.logs)
         return {name: diagnose(name, [], diagnose_log(asked.logs))}
     fleet = load_fleet()
     chosen, environment = _chosen(fleet, asked)
-    return on_hosts(chosen, lambda host: _on_host(host, asked, environment, on_event))
+    return on_hosts(chosen, lambda host: _on_host(host, asked, environment))
 
 
 def check(asked: Asked) -> None:
@@ -127,22 +127,17 @@ def _chosen(fleet: Fleet, asked: Asked) -> tuple[list[Host], str | None]:
     return hosts, environment
 
 
-def _on_host(host: Host, asked: Asked, environment: str | None, on_event: OnEvent) -> Diagnosis:
-    def tell(event: Json) -> None:
-        on_event({**event, "host": host.name})
-
+def _on_host(host: Host, asked: Asked, environment: str | None) -> Diagnosis:
     with open_agent(host) as agent:
-        return _of_host(host, agent, asked, environment, tell)
+        return _of_host(host, agent, asked, environment)
 
 
-def _of_host(
-    host: Host, agent: Agent | Here, asked: Asked, environment: str | None, on_event: OnEvent
-) -> Diagnosis:
+def _of_host(host: Host, agent: Agent | Here, asked: Asked, environment: str | None) -> Diagnosis:
     """What an inventory says of a host, examined with the facts of the machine that ``agent`` is on."""
     path = _placed(host, environment, lambda: agent.call("environment.list"))
     services = [asked.service] if asked.service else [] if path else None
     more = [path] if path else [] if services else _unused(host)
-    facts = gather(agent, host, services=services, environments=more, deep=asked.deep, on_event=on_event)
+    facts = gather(agent, host, services=services, environments=more, deep=asked.deep)
     return _examined(host, facts, asked, path)
 
 
@@ -184,13 +179,13 @@ def _recorded(asked: Asked, facts: Json) -> Results:
     return {name: _diagnosed(name, facts, chosen, asked)}
 
 
-def _local(asked: Asked, on_event: OnEvent) -> Results:
+def _local(asked: Asked) -> Results:
     """This machine: as the host named, or by itself with the environment named or the one that is active."""
     if asked.hosts:
         host = select_host(load_fleet(), asked.hosts[0])
-        return {host.name: _of_host(host, Here(), asked, asked.environment, on_event)}
+        return {host.name: _of_host(host, Here(), asked, asked.environment)}
     here = asked.environment or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    facts = gather_local(environments=[here] if here else [], deep=asked.deep, on_event=on_event)
+    facts = gather_local(environments=[here] if here else [], deep=asked.deep)
     name = str(facts.get("hostname"))
     return {name: _diagnosed(name, facts, subjects_of_facts(facts), asked)}
 
@@ -214,8 +209,11 @@ def _brought(host: Host, facts: Json) -> Json:
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:
     known = contexts(facts, chosen)
-    logged = diagnose_log(asked.logs, _of_all(known)) if asked.logs else []
-    return diagnose(name, known, logged)
+    if not asked.logs:
+        return diagnose(name, known)
+    from fleetctl.doctor.logs import diagnose_log
+
+    return diagnose(name, known, diagnose_log(asked.logs, _of_all(known)))
 
 
 def _of_all(known: list[tuple[str, Context]]) -> Context:

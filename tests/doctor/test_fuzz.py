@@ -65,7 +65,7 @@ PLACES = places(FACTS)
 
 def check(found: Diagnosis) -> None:
     """Every form of the output can be written."""
-    json.dumps(document([found.to_dict()]))
+    json.dumps(document({"ct200": found}))
     assert all(isinstance(text, str) for _, parts in lines(found) for text, _ in parts)
     assert markdown([found])
 
