@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fleetctl.standalone  # noqa: F401  says how torch's threads wait, before torch is imported
-from fleetctl.lab import gpus, hosts, inventory, network, record
+from fleetctl.lab import gpus, hardware, hosts, inventory, network, record
 from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS, HostPaths
 
@@ -50,6 +50,7 @@ class Lab:
         hosts.up(list(self.hosts.values()), print)
         for name in self.hosts:
             gpus.reset(name)
+            hardware.forget(name)
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ Function = Callable[[Dict[str, Any], Emit], Any]
 
 CALLS: Dict[str, str] = {
     "bom.capture": "fleetctl.agent.bom:capture",
+    "doctor.facts": "fleetctl.agent.doctor:facts",
     "facts": "fleetctl.agent.facts:facts",
     "logs": "fleetctl.agent.journal:logs",
     "history": "fleetctl.agent.history:history",

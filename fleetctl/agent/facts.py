@@ -7,13 +7,13 @@ import json
 import os
 import socket
 import sys
-import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent import gpus, net, paths, systemd
 from fleetctl.agent.errors import AgentError
+from fleetctl.agent.parts import Parts
 
 STATE = Path(paths.ROOT)
 LOCKS = Path(paths.LOCKS)
@@ -29,7 +29,7 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
     ``units`` in the answer are those asked for, those of the slots' states, and those that hold their ports.
     """
     slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
-    parts = _Parts()
+    parts = Parts()
     parts.ask("ports", {}, port_owners, [place["port"] for place in slots.values()])
     parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
     parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
@@ -38,15 +38,15 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
         parts.ask(f"service.{slot}", no_service("not asked"), service_facts, slot, place)
     parts.ask("paths", {}, lambda: {path: path_facts(path) for path in args.get("paths", [])})
     parts.ask("disk", None, _disk, STATE)
-    parts.ask("os", None, _os)
-    parts.ask("glibc", None, _glibc)
+    parts.ask("os", None, os_facts)
+    parts.ask("glibc", None, glibc_facts)
     parts.ask("boot_id", None, _text, "/proc/sys/kernel/random/boot_id")
     return {
         "hostname": socket.gethostname(),
         "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "arch": os.uname().machine,
         "kernel": os.uname().release,
-        "python": _python(),
+        "python": python_facts(),
         **{name: parts.answer(name) for name in PARTS},
         "slots": {
             slot: {"state": parts.answer(f"slots.{slot}"), **parts.answer(f"service.{slot}")}
@@ -54,31 +54,6 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
         },
         "errors": parts.errors,
     }
-
-
-class _Parts:
-    """Questions asked at once, each in a thread; one that fails leaves its empty answer and a reason."""
-
-    def __init__(self) -> None:
-        self.errors: Dict[str, str] = {}
-        self._found: Dict[str, Any] = {}
-        self._threads: Dict[str, threading.Thread] = {}
-
-    def ask(self, name: str, empty: Any, function: Callable[..., Any], *args: Any) -> None:
-        def work() -> None:
-            try:
-                self._found[name] = function(*args)
-            except AgentError as error:
-                self._found[name], self.errors[name] = empty, "; ".join([error.what, *error.evidence])
-            except Exception as error:
-                self._found[name], self.errors[name] = empty, f"{type(error).__name__}: {error}"
-
-        self._threads[name] = threading.Thread(target=work, daemon=True)
-        self._threads[name].start()
-
-    def answer(self, name: str) -> Any:
-        self._threads[name].join()
-        return self._found[name]
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
@@ -232,7 +207,7 @@ def path_facts(path: str) -> Dict[str, Any]:
     return {"exists": True, "kind": "file" if place.is_file() else "other", "bytes": place.stat().st_size}
 
 
-def _python() -> Dict[str, str]:
+def python_facts() -> Dict[str, str]:
     version = ".".join(map(str, sys.version_info[:3]))
     return {
         "path": sys.executable,
@@ -241,14 +216,14 @@ def _python() -> Dict[str, str]:
     }
 
 
-def _os() -> Dict[str, Optional[str]]:
+def os_facts() -> Dict[str, Optional[str]]:
     """``{"id", "version", "name"}`` of os-release."""
     pairs = (line.partition("=") for line in (_text("/etc/os-release") or "").splitlines())
     said = {key: value.strip().strip("\"'") for key, _, value in pairs}
     return {"id": said.get("ID"), "version": said.get("VERSION_ID"), "name": said.get("PRETTY_NAME")}
 
 
-def _glibc() -> Optional[str]:
+def glibc_facts() -> Optional[str]:
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2] or None
     except (ValueError, OSError):

@@ -8,36 +8,97 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 EXCEPTION = re.compile(
     r"^(?:\[[^]]*\] )?(?:[\w.]+\.)?\w*(?:Error|Exception|OutOfResources|Interrupt)\b(?:: |$)"
 )
+# A logger's line below an error's level; a line with a time and no level, unless it names an error.
+NOTE = re.compile(
+    r"^(?:\([^)]*\) ?)?(?:\d{4}-\d\d-\d\d[T ][\d:.,+Z-]*(?: - [\w.]+)?[ |-]*)?(?:\[[^]]*\] ?)?"
+    r"(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
+    r"|(?<=\] )(?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
+)
+# One of these stands in nearly every line that says that something is wrong, and in few others.
+SUSPICIOUS = (
+    "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "WARN", "Errno", "CUDA_",
+    "illed", "ot found", "nvalid", "nsupport", "not support", "sigquit", "SIGQUIT", "o such file", "Traceback",
+    "mismatch",
+)  # fmt: skip
 
 Signature = Dict[str, Any]
 
 
+class Group:
+    """Signatures in order, found by the words of which one stands in each line that a pattern matches."""
+
+    def __init__(self) -> None:
+        self._entries: List[Tuple["re.Pattern[str]", Signature]] = []
+        self._words: List[Tuple[str, int]] = []
+        self._wordless: List[int] = []
+
+    def add(self, pattern: "re.Pattern[str]", signature: Signature) -> None:
+        """One more, behind the others."""
+        at = len(self._entries)
+        self._entries.append((pattern, signature))
+        words = signature.get("words") or ()
+        self._words += [(str(word), at) for word in words]
+        self._wordless += [] if words else [at]
+
+    def first(self, line: str) -> Optional[Signature]:
+        """The first whose pattern is found in the line."""
+        possible = {at for word, at in self._words if word in line}
+        possible.update(self._wordless)
+        for at in sorted(possible):
+            pattern, signature = self._entries[at]
+            if pattern.search(line):
+                return signature
+        return None
+
+
 class Signatures:
-    """A table of signatures, compiled once. One that is no regular expression never matches."""
+    """A table of signatures, compiled once. One that is no regular expression never matches.
+
+    ``fatal`` ones end a wait at once. ``likely`` ones name a cause after the fact, in lines that look
+    suspicious. ``fragments``: a line with none of them matches nothing; they hold no digits.
+    """
 
     def __init__(self, table: Sequence[Signature]) -> None:
         self._harmless: List["re.Pattern[str]"] = []
-        self._fatal: List[Tuple["re.Pattern[str]", Signature]] = []
+        self._known = Group()
+        self._fatal = Group()
+        fatal_words: List[Sequence[str]] = []
         for signature in table:
             try:
                 pattern = re.compile(signature["pattern"])
             except (re.error, KeyError, TypeError):
                 continue
-            if signature.get("verdict") == "fatal":
-                self._fatal.append((pattern, signature))
-            else:
+            if signature.get("verdict") == "harmless":
                 self._harmless.append(pattern)
+                continue
+            self._known.add(pattern, signature)
+            if signature.get("verdict") == "fatal":
+                self._fatal.add(pattern, signature)
+                fatal_words.append(signature.get("words") or ())
+        self.fragments = fragments(fatal_words)
 
     def harmless(self, line: str) -> bool:
         """Whether the table says that this line may be ignored."""
         return any(pattern.search(line) for pattern in self._harmless)
 
+    def suspicious(self, line: str) -> bool:
+        """Whether the line may match at all; false for most lines."""
+        return not self.fragments or any(fragment in line for fragment in self.fragments)
+
     def fatal(self, line: str) -> Optional[Signature]:
         """The first signature that makes this line fatal; None for most lines."""
-        for pattern, signature in self._fatal:
-            if pattern.search(line):
-                return None if self.harmless(line) else signature
-        return None
+        return self._first(self._fatal, line)
+
+    def match(self, line: str) -> Optional[Signature]:
+        """The first signature of any kind but harmless that knows this line; no likely one knows a mere note."""
+        found = self._first(self._known, line)
+        return self.fatal(line) if found and found["verdict"] == "likely" and NOTE.match(line) else found
+
+    def _first(self, group: Group, line: str) -> Optional[Signature]:
+        if not self.suspicious(line):
+            return None
+        found = group.first(line)
+        return None if found is None or self.harmless(line) else found
 
     def diagnose(self, lines: Iterable[str]) -> Optional[Signature]:
         """The first cause in a log, with its ``line``; None where nothing in it says why.
@@ -48,7 +109,7 @@ class Signatures:
         consequence: Optional[Signature] = None
         exception: Optional[Signature] = None
         for line in lines:
-            found = self.fatal(line)
+            found = self.match(line)
             if found is not None and not found.get("consequence"):
                 return {**found, "line": line.strip()}
             if found is not None and consequence is None:
@@ -57,6 +118,17 @@ class Signatures:
                 exception = {"id": "exception", "verdict": "fatal", "reason": line.strip(), "fix": ""}
                 exception["line"] = line.strip()
         return exception or consequence
+
+
+def fragments(words: Sequence[Sequence[str]]) -> Tuple[str, ...]:
+    """Texts of which one stands in each of the words; none where a signature has no words."""
+    if not all(words):
+        return ()
+    found = list(SUSPICIOUS)
+    for word in sorted({word for each in words for word in each}, key=lambda word: (len(word), word)):
+        if not any(fragment in word for fragment in found):
+            found.append(max(re.split(r"\d+", word), key=len))
+    return tuple(found)
 
 
 def diagnose(lines: Iterable[str], table: Sequence[Signature]) -> Optional[Signature]:

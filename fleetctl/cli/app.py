@@ -10,7 +10,21 @@ from typing import Annotated
 import typer
 
 from fleetctl import __version__
-from fleetctl.cli import adopt, deploy, env, history, hosts, lab, logs, patch, rollback, status, swap
+from fleetctl.cli import (
+    adopt,
+    deploy,
+    doctor,
+    env,
+    facts,
+    history,
+    hosts,
+    lab,
+    logs,
+    patch,
+    rollback,
+    status,
+    swap,
+)
 from fleetctl.errors import FleetError
 
 app = typer.Typer(
@@ -53,12 +67,18 @@ def options(
 
 app.command("hosts")(hosts.hosts)
 app.command("adopt")(adopt.adopt)
+app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)
+app.add_typer(
+    doctor.app,
+    name="doctor",
+    help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
+)
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
 app.add_typer(lab.app, name="lab")

@@ -21,6 +21,26 @@ def hosts(ctx: typer.Context, incomplete: str) -> Candidates:
     return _matching(((host.name, host.description) for host in _hosts(ctx)), incomplete)
 
 
+def doctor_words(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Host names; as the first word also doctor's own verbs."""
+    verbs = [("explain", "why a rule is one"), ("rules", "all rules")] if not ctx.params.get("hosts") else []
+    return _matching([*((host.name, host.description) for host in _hosts(ctx)), *verbs], incomplete)
+
+
+def rules(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Ids of doctor's rules."""
+    import fleetctl.doctor.rules  # noqa: F401  registers the rules
+    from fleetctl.doctor.rule import RULES
+
+    return _matching(((rule.id, rule.reason) for rule in RULES.values()), incomplete)
+
+
+def environments(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Environments of the host named so far, or of all."""
+    found = (entry for host in _named_hosts(ctx) for entry in host.environments.values())
+    return _matching(((entry.name, entry.path or f"envs/{entry.spec}.yaml") for entry in found), incomplete)
+
+
 def services(ctx: typer.Context, incomplete: str) -> Candidates:
     """Services of the host named so far, or of all."""
     found = (entry for host in _named_hosts(ctx) for entry in host.services.values())

@@ -25,6 +25,9 @@ def deploy(
         typer.Option(help="The slot, where the mode alone is ambiguous.", autocompletion=complete.slots),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would change; change nothing.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put doctor's remedies (arguments, variables) into the unit.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Put a service into its slot: environment, unit, start, probes; or everything back as it was.
@@ -44,7 +47,7 @@ def deploy(
     run_rollouts(
         chosen,
         lambda host, interrupt, listen: deploy_service(
-            fleet, host, services[host.name], None, plan, interrupt, listen
+            fleet, host, services[host.name], None, plan, interrupt, listen, fix
         ),
         json=json,
     )

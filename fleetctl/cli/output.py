@@ -24,6 +24,8 @@ _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 _GAP = "  "
+Part = tuple[str, str]
+"""A text with its style in Rich's words; "" for none."""
 
 
 class Output:
@@ -41,6 +43,17 @@ class Output:
     def line(self, text: str = "") -> None:
         """A line of the result."""
         self._write(clean(text))
+
+    def styled(self, parts: Sequence[Part], indent: int = 0) -> None:
+        """A line of the result, coloured and wrapped behind its indent on a terminal, plain where piped."""
+        cleaned = [(clean(text), style) for text, style in parts if text]
+        if not sys.stdout.isatty():
+            self._write(" " * indent + "".join(text for text, _ in cleaned))
+            return
+        from rich.padding import Padding
+        from rich.text import Text
+
+        _console().print(Padding(Text.assemble(*cleaned), (0, 0, 0, indent)))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         """Rows under their headings: a Rich table on a terminal, aligned columns where piped."""

@@ -18,6 +18,9 @@ def swap(
         str | None, typer.Option(help="The host, where more than one fits.", autocompletion=complete.hosts)
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would change; change nothing.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Put doctor's remedies (arguments, variables) into the unit.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Swap one service for another behind probes that fail fast; the old one comes back if the new one fails.
@@ -33,6 +36,6 @@ def swap(
     fleet = load_fleet()
     run_rollouts(
         [select_swap(fleet, old, new, host)],
-        lambda host, interrupt, listen: deploy_service(fleet, host, new, old, plan, interrupt, listen),
+        lambda host, interrupt, listen: deploy_service(fleet, host, new, old, plan, interrupt, listen, fix),
         json=json,
     )

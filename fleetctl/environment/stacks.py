@@ -61,7 +61,56 @@ class Pair:
 # Requirements are read from the environment's own metadata; these are pairs that no metadata names.
 PAIRS = (
     Pair("flashinfer-python", "flashinfer-cubin", "flashinfer compares both versions when it is imported"),
+    Pair(
+        "flashinfer-python", "flashinfer-jit-cache", "flashinfer compares both versions when it is imported"
+    ),
 )
+
+# The torch that a release of the kernel package was built with: its wheels require none in their metadata.
+# Source: sglang's releases 0.5.9 to 0.5.23, each of which pins both (Requires-Dist).
+KERNEL_TORCH = {
+    "sgl-kernel": {"0.3.21": "2.9.1"},
+    "sglang-kernel": {
+        "0.4.1": "2.9.1",
+        "0.4.2": "2.11.0",
+        "0.4.2.post2": "2.11.0",
+        "0.4.3": "2.11.0",
+        "0.4.4": "2.11.0",
+        "0.4.5": "2.11.0",
+        "0.4.6.post1": "2.13.0",
+        "0.4.7": "2.13.0",
+        "0.4.9": "2.14.1",
+        "0.4.10": "2.14.1",
+    },
+}
+
+# NVIDIA's distribution of a library by the library's stem. Those of a toolkit end in -cu12 until CUDA 12 and have no
+# ending from CUDA 13 on; those with a release of their own always end in -cuNN. Source: torch's Requires-Dist.
+_OF_TOOLKIT = {
+    "cudart": "nvidia-cuda-runtime",
+    "nvrtc": "nvidia-cuda-nvrtc",
+    "nvrtc-builtins": "nvidia-cuda-nvrtc",
+    "cupti": "nvidia-cuda-cupti",
+    "cublas": "nvidia-cublas",
+    "cublasLt": "nvidia-cublas",
+    "nvblas": "nvidia-cublas",
+    "cufft": "nvidia-cufft",
+    "cufftw": "nvidia-cufft",
+    "cufile": "nvidia-cufile",
+    "curand": "nvidia-curand",
+    "cusolver": "nvidia-cusolver",
+    "cusolverMg": "nvidia-cusolver",
+    "cusparse": "nvidia-cusparse",
+    "nvJitLink": "nvidia-nvjitlink",
+    "nvToolsExt": "nvidia-nvtx",
+}
+OF_THEIR_OWN = {
+    "cudnn": "nvidia-cudnn",
+    "cusparseLt": "nvidia-cusparselt",
+    "nccl": "nvidia-nccl",
+    "nvshmem_host": "nvidia-nvshmem",
+}
+_STEM = re.compile(r"^lib([\w-]+?)\.so")
 
 
 @dataclass(frozen=True)
@@ -104,6 +153,17 @@ def is_toolkit(name: str) -> bool:
 def is_nvidia_library(soname: str) -> bool:
     """Whether the library is one of the CUDA toolkit's or comes beside it (not the driver's libcuda)."""
     return bool(_NVIDIA.match(soname))
+
+
+def nvidia_package(soname: str, major: int | None) -> str | None:
+    """``nvidia-cuda-nvrtc-cu12`` of ``libnvrtc.so.12``; None for what no distribution of NVIDIA's is known to give."""
+    stem = _STEM.match(soname)
+    name = stem[1] if stem else ""
+    if name in OF_THEIR_OWN:
+        return f"{OF_THEIR_OWN[name]}-cu{major}" if major else None
+    if name in _OF_TOOLKIT:
+        return _OF_TOOLKIT[name] if major is None or major >= 13 else f"{_OF_TOOLKIT[name]}-cu{major}"
+    return None
 
 
 def is_torch_library(soname: str) -> bool:
@@ -150,8 +210,14 @@ def mixed_pairs(versions: Mapping[str, str]) -> list[tuple[Pair, str, str]]:
     return [
         (pair, versions[pair.one], versions[pair.other])
         for pair in PAIRS
-        if pair.one in versions and pair.other in versions and versions[pair.one] != versions[pair.other]
+        if pair.one in versions
+        and pair.other in versions
+        and _public(versions[pair.one]) != _public(versions[pair.other])
     ]
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
 
 
 def _older(version: str, than: str) -> bool:

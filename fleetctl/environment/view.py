@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Any
 
+from fleetctl.environment import gpucode
 from fleetctl.environment.closure import Distribution, Unmet, unmet_requirements
 from fleetctl.environment.platform import HostPlatform
 from fleetctl.environment.stacks import cuda_major, cuda_tag, is_torch_library
@@ -18,7 +19,6 @@ Entry = Mapping[str, Any]
 SPECIFICATION = "specification"
 COPIED = "unowned "
 _OF_THE_FILE = ("soname", "needed", "tag", "machine", "glibc", "glibcxx", "cxx11", "cuda", "gpu")
-_GPU = re.compile(r"^(sass|ptx):(?:sm_)?(\d+)([a-z]?)$")
 
 
 class View:
@@ -187,8 +187,8 @@ class View:
 
 def runs_on(code: set[str], wanted: str) -> bool:
     """Whether a card that takes the GPU code ``wanted`` runs one of ``code``: SASS of its major, or older PTX."""
-    want = _gpu(wanted)
-    return want is None or any(_covers(have, want) for text in code if (have := _gpu(text)))
+    want = gpucode.parse(wanted)
+    return want is None or bool(gpucode.runs_by(code, want.capability))
 
 
 def numbers(version: str | None) -> tuple[int, ...]:
@@ -199,20 +199,6 @@ def numbers(version: str | None) -> tuple[int, ...]:
 def dotted(version: tuple[int, ...]) -> str:
     """``2.39`` of ``(2, 39)``."""
     return ".".join(map(str, version))
-
-
-def _gpu(text: str) -> tuple[str, int, str] | None:
-    match = _GPU.match(text)
-    return (match[1], int(match[2]), match[3]) if match else None
-
-
-def _covers(have: tuple[str, int, str], want: tuple[str, int, str]) -> bool:
-    kind, number, suffix = have
-    if number == want[1]:
-        return True
-    if suffix:
-        return False
-    return number < want[1] and (kind == "ptx" or number // 10 == want[1] // 10)
 
 
 def _repeats(path: str) -> bool:

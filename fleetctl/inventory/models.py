@@ -110,7 +110,8 @@ class Deadlines(Model):
 class Service(Named):
     """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded.
 
-    ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it.
+    ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it. ``remedies``: auto
+    has deploy put doctor's remedies into the unit, show only names them.
     """
 
     slot: Text
@@ -123,6 +124,7 @@ class Service(Named):
     unit: UnitName = ""
     template: FileName = ""
     keep_unit: bool = False
+    remedies: Literal["auto", "show"] = "show"
     args: dict[ArgumentName, Argument] = {}
     env: dict[VariableName, Value] = {}
     probe: Probe = Probe()

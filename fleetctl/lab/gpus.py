@@ -14,6 +14,7 @@ from typing import Any
 from fleetctl.errors import Exit, FleetError
 from fleetctl.lab.paths import HostPaths
 
+TOOL = "usr/local/bin/nvidia-smi"
 STATE_FILE = "etc/fleetctl-lab/gpus.json"
 _SCRIPT = Path(__file__).with_name("nvidia_smi.py")
 
@@ -35,10 +36,7 @@ def healthy(count: int) -> dict[str, Any]:
 
 def install(root: Path, count: int) -> None:
     """Put ``nvidia-smi`` and healthy GPUs into a host's root (or the layer it is made from)."""
-    script = root / "usr/local/bin/nvidia-smi"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_SCRIPT, script)
-    script.chmod(0o755)
+    _place_tool(root)
     _write(root, healthy(count))
 
 
@@ -56,6 +54,7 @@ def write(host: str, state: dict[str, Any]) -> None:
 
 def reset(host: str) -> None:
     """Make all GPUs of a host well and idle again."""
+    _place_tool(_root(host))
     write(host, healthy(len(read(host)["gpus"])))
 
 
@@ -83,6 +82,47 @@ def release(host: str, gpu: int) -> None:
     write(host, state)
 
 
+def hang(host: str, seconds: float = 3600.0) -> None:
+    """Let nvidia-smi sleep before each answer, as beside a driver that hangs."""
+    write(host, {**read(host), "hang_s": seconds})
+
+
+def fail(host: str, text: str, status: int) -> None:
+    """Let nvidia-smi print nothing but this text and end with this status."""
+    write(host, {**read(host), "broken": {"text": text, "status": status}})
+
+
+def mismatch(host: str) -> None:
+    """Let the driver's library be another one than its kernel module."""
+    fail(host, "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95", 18)
+
+
+def older(host: str, *fields: str) -> None:
+    """Let nvidia-smi not know these fields: it refuses every query that names one."""
+    write(host, {**read(host), "unknown_fields": list(fields)})
+
+
+def untold(host: str, *fields: str) -> None:
+    """Let nvidia-smi answer ``[N/A]`` for these fields."""
+    write(host, {**read(host), "not_told": list(fields)})
+
+
+def translate(host: str) -> None:
+    """Let nvidia-smi speak another language, decimal commas too."""
+    language = {
+        "Enabled": "Aktiviert",
+        "Disabled": "Deaktiviert",
+        "CUDA Version": "CUDA-Fassung",
+        "decimal": ",",
+    }
+    write(host, {**read(host), "language": language})
+
+
+def remove_tool(host: str) -> None:
+    """Take nvidia-smi away; :func:`reset` puts it back."""
+    (_root(host) / TOOL).unlink(missing_ok=True)
+
+
 def _gpu(index: int) -> dict[str, Any]:
     return {
         "name": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
@@ -99,6 +139,14 @@ def _gpu(index: int) -> dict[str, Any]:
         "utilization": 0,
         "error": "",
     }
+
+
+def _place_tool(root: Path) -> None:
+    script = root / TOOL
+    if not script.exists():
+        script.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(_SCRIPT, script)
+        script.chmod(0o755)
 
 
 def _root(host: str) -> Path:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
-from typing import Any, Callable, Dict, Tuple
 
-Json = Dict[str, Any]
-Field = Tuple[str, str, Callable[[Json, Json], Any]]
+TYPE_CHECKING = False  # typing and pathlib take as long to import as all the rest; the real one takes 30 ms
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Tuple
+
+    Json = Dict[str, Any]
+    Field = Tuple[str, str, Callable[[Json, Json], Any]]
 
 STATE = "/etc/fleetctl-lab/gpus.json"
 BAD_ARGUMENT = 2
 NO_DEVICES = 6
 GPU_IS_LOST = 15
 UNKNOWN_ERROR = 255
+ABSENT = "[N/A]"
 
 # field: (name in the header, unit, how to read it from the host's state and the GPU's)
 GPU_FIELDS: dict[str, Field] = {
@@ -33,6 +36,18 @@ GPU_FIELDS: dict[str, Field] = {
     "compute_cap": ("compute_cap", "", lambda host, gpu: gpu["compute_cap"]),
     "compute_mode": ("compute_mode", "", lambda host, gpu: "Default"),
     "persistence_mode": ("persistence_mode", "", lambda host, gpu: "Enabled"),
+    "ecc.errors.uncorrected.volatile.total": (
+        "ecc.errors.uncorrected.volatile.total",
+        "",
+        lambda host, gpu: gpu.get("ecc_uncorrected", 0),
+    ),
+    "retired_pages.double_bit.count": ("retired_pages.double_bit.count", "", lambda host, gpu: "[N/A]"),
+    "remapped_rows.uncorrectable": (
+        "remapped_rows.uncorrectable",
+        "",
+        lambda host, gpu: gpu.get("remapped_rows", 0),
+    ),
+    "remapped_rows.failure": ("remapped_rows.failure", "", lambda host, gpu: "No"),
     "mig.mode.current": ("mig.mode.current", "", lambda host, gpu: "Disabled"),
     "pstate": ("pstate", "", lambda host, gpu: gpu["pstate"]),
     "temperature.gpu": ("temperature.gpu", "", lambda host, gpu: gpu["temperature"]),
@@ -71,9 +86,18 @@ RULE = "+-----------------------------------------+------------------------+----
 
 def main(argv: list[str]) -> int:
     """Answer one command line; the exit status."""
-    host: Json = json.loads(Path(STATE).read_text())
+    with open(STATE, encoding="utf-8") as file:  # noqa: PTH123
+        host: Json = json.load(file)
     for index, gpu in enumerate(host["gpus"]):
         gpu["index"] = index
+    time.sleep(host.get("hang_s", 0))
+    if host.get("broken"):
+        print(host["broken"]["text"])
+        return int(host["broken"]["status"])
+    if argv == ["--version"]:
+        return versions(host)
+    if argv[:1] == ["topo"]:
+        return topology(host, argv[1:])
     options, problem = parse(argv)
     if problem:
         print(problem)
@@ -153,7 +177,7 @@ def query(host: Json, rows: list[Json], known: dict[str, Field], wanted: str, fo
     """Answer a ``--query-…`` in CSV."""
     names = [name.strip() for name in wanted.split(",")]
     for name in names:
-        if name not in known:
+        if name not in known or name in host.get("unknown_fields", ()):
             print(f'Field "{name}" is not a valid field to query.\n')
             return BAD_ARGUMENT
     fields = [known[name] for name in names]
@@ -168,9 +192,65 @@ def query(host: Json, rows: list[Json], known: dict[str, Field], wanted: str, fo
             if known is GPU_FIELDS:
                 print(", ".join(f"[{row['error']}]" for _ in fields))
             continue
-        cells = ((str(value(host, row)), unit) for _, unit, value in fields)
-        print(", ".join(f"{cell} {unit}" if unit and not plain else cell for cell, unit in cells))
+        cells = [(cell_of(host, name, row), unit) for name, (_, unit, _) in zip(names, fields)]
+        shown = [f"{cell} {unit}" if unit and not plain and cell != ABSENT else cell for cell, unit in cells]
+        print(", ".join(shown))
     return status
+
+
+def cell_of(host: Json, name: str, row: Json) -> str:
+    """A field's value; in the host's language, where it has one, ``[N/A]`` where its driver does not tell it."""
+    fields = GPU_FIELDS if "memory_total" in row else APP_FIELDS
+    if name in host.get("not_told", ()):
+        return ABSENT
+    value = fields[name][2](host, row)
+    language: dict[str, str] = host.get("language", {})
+    text = language.get(str(value), str(value))
+    return text.replace(".", language.get("decimal", ".")) if name.startswith("power.") else text
+
+
+def versions(host: Json) -> int:
+    """Answer ``nvidia-smi --version``."""
+    cuda, version = host["cuda_version"], host["driver_version"]
+    names = ("NVIDIA-SMI version", "NVML version", "DRIVER version", "CUDA Version")
+    for name, value in zip(names, (version, version.rpartition(".")[0], version, cuda)):
+        print(f"{host.get('language', {}).get(name, name):<20}: {value}")
+    return 0
+
+
+def topology(host: Json, words: list[str]) -> int:
+    """Answer ``nvidia-smi topo -m`` and ``topo -p2p r``: two root complexes of four GPUs, no NVLink."""
+    peers = words == ["-p2p", "r"]
+    if not peers and words != ["-m"]:
+        print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n")
+        return BAD_ARGUMENT
+    count = len(host["gpus"])
+    names = [f"GPU{index}" for index in range(count)]
+    tail = [] if peers else ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    lead, self_cell = (" ", "X") if peers else ("", " X ")
+    print(lead + "\t\x1b[4m" + "\t".join([*names, *tail]) + "\x1b[0m")
+    for row in range(count):
+        cells = [self_cell if row == column else link(host, row, column, peers) for column in range(count)]
+        node = row // 4
+        print(
+            lead
+            + "\t".join(
+                [
+                    names[row],
+                    *cells,
+                    *([] if peers else [f"{node * 96}-{node * 96 + 95}", str(node), "\tN/A"]),
+                ]
+            )
+        )
+    print("\nLegend:\n\n  X    = Self")
+    return 0
+
+
+def link(host: Json, one: int, other: int, peers: bool) -> str:
+    """A cell between two GPUs."""
+    if peers:
+        return str(host.get("peer", "OK"))
+    return "NODE" if one // 4 == other // 4 else "SYS"
 
 
 def table(host: Json, gpus: list[Json]) -> int:
@@ -181,7 +261,8 @@ def table(host: Json, gpus: list[Json]) -> int:
     version, cuda = host["driver_version"], host["cuda_version"]
     print(time.strftime("%a %b %d %H:%M:%S %Y       "))
     print("+" + "-" * 89 + "+")
-    print(f"| NVIDIA-SMI {version:<22} Driver Version: {version:<14} CUDA Version: {cuda:<9}|")
+    label = host.get("language", {}).get("CUDA Version", "CUDA Version")
+    print(f"| NVIDIA-SMI {version:<22} Driver Version: {version:<14} {label}: {cuda:<9}|")
     print(RULE)
     print("| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |")
     print("| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |")

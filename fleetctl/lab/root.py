@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 from fleetctl.errors import Exit, FleetError
-from fleetctl.lab import gpus, system
+from fleetctl.lab import gpus, hardware, system
 from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import IDENTITY, LAB_DIR, RAM, HostPaths
 
@@ -213,6 +213,7 @@ def _lay_out(paths: HostPaths, host: LabHost, hosts: list[LabHost]) -> None:
     (upper / "var/log/journal").mkdir()
     _lay_out_units(upper / "etc/systemd/system")
     gpus.install(upper, host.gpus)
+    hardware.install(upper)
     # Newer than any file of the system, so that systemd finds nothing to update at the first boot.
     for stamp in ("etc/.updated", "var/.updated"):
         _write(upper / stamp, "")

@@ -6,7 +6,7 @@ facts → environment, models and unit as wanted → what would change → send 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fleetctl.environment.room import require_room, shortages
@@ -19,6 +19,7 @@ from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Kind, Plan, difference
 from fleetctl.rollout.status import facts_arguments
+from fleetctl.rollout.treatment import admit, treat
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -52,9 +53,11 @@ def deploy_service(
     plan_only: bool,
     interrupt: Interrupt,
     on_event: OnEvent,
+    fix: bool = False,
 ) -> Outcome:
     """Put ``service_name`` into its slot on ``host``, in place of ``leaving`` where that is named.
 
+    Where something is to change, doctor looks at the service first; with ``fix`` its remedies go into the unit.
     Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
     service = host.services[service_name]
@@ -65,9 +68,14 @@ def deploy_service(
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
         needs = survey_needs(fleet, host, service, agent, facts, on_event)
-        new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
+        new = base = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
         found = difference(host, slot, new, old, facts)
-        changes = [*needs.changes, *found.changes]
+        treatment = None
+        if needs.changes or (found.changes and found.restart):
+            treatment = treat(fleet, host, service, agent, facts, needs, new, fix)
+            new = treatment.target
+            found = difference(host, slot, new, old, facts)
+        changes = [*needs.changes, *(treatment.changes if treatment else []), *found.changes]
         if needs.changes and found.warnings:
             changes.append(f"restart {new.unit}: {'; '.join(found.warnings)}")
         outcome = Outcome(host.host, slot, service_name, service.mode, "unchanged", changes, found.diff)
@@ -80,9 +88,18 @@ def deploy_service(
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
+            outcome.findings += treatment.findings if treatment else []
             return outcome
         require_room(host, needs.wants)
+        if treatment:
+            admit(treatment, on_event)
         needs.bring(on_event)
+        if treatment and needs.pending:
+            treatment = treat(fleet, host, service, agent, facts, replace(needs, pending=[]), base, fix)
+            admit(treatment, on_event)
+            new = treatment.target
+            found = difference(host, slot, new, old, facts)
+            plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
         outcome.verdict = "done"
         if found.changes or found.warnings:
             needs.verify(on_event)

@@ -42,6 +42,7 @@ class SlotStatus:
     enabled: bool
     managed: bool
     rollout: str | None
+    remedies: list[str]
     notes: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,8 +89,18 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         enabled=properties.get("UnitFileState") == "enabled",
         managed=bool(state),
         rollout=(found["locked_by"] or {}).get("rollout"),
+        remedies=_remedies(state),
         notes=_notes(slot, state, owner, found, unit, facts),
     )
+
+
+def _remedies(state: Facts) -> list[str]:
+    """What doctor added to the service that fills the slot: ``pkg-structural-tag: --grammar-backend none``."""
+    if not state.get("remedies"):
+        return []
+    from fleetctl.doctor.remedies import Applied
+
+    return [Applied.from_dict(one).words for one in state["remedies"]]
 
 
 def _service_of(host: Host, slot: Slot, unit: str | None) -> Service | None:
@@ -144,6 +155,8 @@ def _notes(
     notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
     if state and not lock:
         notes += _drift(state, found, facts["units"].get(unit) or {})
+    if remedies := _remedies(state):
+        notes.append(f"remedies in force: {'; '.join(remedies)}")
     errors = [facts["errors"].get(part) for part in ("units", "ports")]
     return notes + [error for error in errors if error]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fleetctl.inventory.models import Argument, Host, Service
 from fleetctl.services.engines import ENGINES, Arguments
@@ -14,10 +14,13 @@ def command(host: Host, service: Service, environment: str) -> list[str]:
     Of an ``other`` engine: its ``args`` alone, since nothing else is known.
     """
     module = ENGINES[service.engine].module
-    words = [f"{environment}/bin/python", "-m", module] if module else []
-    for name, value in arguments(host, service).items():
-        words += _words(name, value)
-    return words
+    program = [f"{environment}/bin/python", "-m", module] if module else []
+    return [*program, *words(arguments(host, service))]
+
+
+def words(given: Mapping[str, Argument]) -> list[str]:
+    """Arguments as the words of a command line."""
+    return [word for name, value in given.items() for word in _words(name, value)]
 
 
 def arguments(host: Host, service: Service) -> Arguments:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Target:
     probe: dict[str, Any] = field(default_factory=lambda: Probe().model_dump())
     deadlines: dict[str, float] = field(default_factory=dict)
     adopted: bool = False
+    remedies: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The target as the JSON object of docs/architecture.md."""
@@ -39,15 +40,24 @@ class Target:
 
 
 def build_target(
-    fleet: Fleet, host: Host, service_name: str, environment: str, environment_digest: str | None
+    fleet: Fleet,
+    host: Host,
+    service_name: str,
+    environment: str,
+    environment_digest: str | None,
+    remedies: Sequence[dict[str, Any]] = (),
 ) -> Target:
-    """A service of the inventory, to run in the venv at ``environment``; errors as :func:`render_unit`."""
+    """A service of the inventory, to run in the venv at ``environment``; errors as :func:`render_unit`.
+
+    ``remedies``: what doctor added to its arguments, as the unit's text names it.
+    """
     service = host.services[service_name]
     keeps = service.keep_unit
     return Target(
-        unit_text=None if keeps else render_unit(fleet, host, service_name, environment).text,
+        unit_text=None if keeps else render_unit(fleet, host, service_name, environment, remedies).text,
         environment=environment,
         environment_digest=environment_digest,
+        remedies=list(remedies),
         **_known(host, service),
     )
 
@@ -63,7 +73,7 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
         (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
     )
     known = _known(host, service) if service else _unknown(unit)
-    names = [*known, "unit_text", "environment", "environment_digest"]
+    names = [*known, "unit_text", "environment", "environment_digest", "remedies"]
     said = {name: recorded[name] for name in names if recorded.get(name) is not None}
     return Target(**{**known, **said}, adopted=adopted)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint
-from fleetctl.services.arguments import command, variables
+from fleetctl.services.arguments import command, variables, words
 from fleetctl.services.quoting import exec_line, value, word
 
 TEMPLATES = "templates/systemd"
@@ -35,8 +35,16 @@ class RenderedUnit:
     sha256: str
 
 
-def render_unit(fleet: Fleet, host: Host, service_name: str, environment_path: str) -> RenderedUnit:
+def render_unit(
+    fleet: Fleet,
+    host: Host,
+    service_name: str,
+    environment_path: str,
+    remedies: Sequence[Mapping[str, Any]] = (),
+) -> RenderedUnit:
     """Render the unit of a service that runs in the venv at ``environment_path`` on the host.
+
+    ``remedies`` are in the host's service already; here they are only named.
 
     Raises FleetError (exit 2) where the template is missing, no template, or names something unknown.
     """
@@ -51,7 +59,7 @@ def render_unit(fleet: Fleet, host: Host, service_name: str, environment_path: s
         keep_trailing_newline=True,
     )
     jinja.filters.update(FILTERS)
-    names = context(host, service_name, environment_path)
+    names = context(host, service_name, environment_path, remedies)
     try:
         text = jinja.get_template(service.template).render(names)
     except TemplateNotFound as error:
@@ -77,7 +85,9 @@ def render_unit(fleet: Fleet, host: Host, service_name: str, environment_path: s
     return RenderedUnit(service.unit, text, hashlib.sha256(text.encode()).hexdigest())
 
 
-def context(host: Host, service_name: str, environment_path: str) -> dict[str, Any]:
+def context(
+    host: Host, service_name: str, environment_path: str, remedies: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Every name that a template can use."""
     service = host.services[service_name]
     slot = host.slots[service.slot]
@@ -94,8 +104,15 @@ def context(host: Host, service_name: str, environment_path: str) -> dict[str, A
         "environment": environment_path,
         "command": command(host, service, environment_path),
         "variables": variables(host, service),
+        "remedies": [_remedy(one) for one in remedies],
         "deadlines": {name: _whole(seconds) for name, seconds in service.deadlines.model_dump().items()},
     }
+
+
+def _remedy(one: Mapping[str, Any]) -> str:
+    """``pkg-structural-tag: --grammar-backend none``"""
+    given = [*words(one["arguments"]), *(f"{name}={text}" for name, text in one["variables"].items())]
+    return f"{one['rule']}: {' '.join(given)}"
 
 
 class _UnknownName(UndefinedError):

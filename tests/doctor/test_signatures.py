@@ -63,7 +63,7 @@ SAID = {
     "svc-sigquit-child": "Received sigquit from a child process. It usually means the child failed.",
     "exception": """
         Traceback (most recent call last):
-        KeyError: 'model_type'
+        KeyError: 'draft_of_mine'
         Received sigquit from a child process.""",
 }
 

@@ -24,12 +24,29 @@ HERE = pathlib.Path(__file__).parent
 for name in {names!r}:
     ctypes.CDLL(str(HERE / name), mode=ctypes.RTLD_GLOBAL)
 """
+FLASHINFER = """import os, re, shutil, subprocess
+def mm_mxfp8(): pass
+def compile_for_the_card():
+    nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    if not nvcc or not os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return
+    asked = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    cards = subprocess.run(asked, capture_output=True, text=True).stdout.split()
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    version = tuple(map(int, re.search(r"release (\\d+)\\.(\\d+)", said).groups()))
+    if any(card.startswith("12.") for card in cards) and version < (12, 9):
+        print("Failed to get device capability: SM 12.x requires CUDA >= 12.9.", flush=True)
+        raise RuntimeError("FlashInfer requires GPUs with sm75 or higher")
+"""
 LAUNCH = """import itertools, json, sys
 import torch, soundfile, sgl_kernel, flashinfer
-from xgrammar import StructuralTag
+given = dict(itertools.pairwise(sys.argv[1:]))
+if given.get("--grammar-backend", "xgrammar") == "xgrammar":
+    from xgrammar import StructuralTag
 from sglang.srt.speculative import dflash_worker
 flashinfer.mm_mxfp8
-given = dict(itertools.pairwise(sys.argv[1:]))
+if "flashinfer" in (given.get("--attention-backend", "flashinfer"), given.get("--sampling-backend", "flashinfer")):
+    flashinfer.compile_for_the_card()
 sys.argv[1:] = [json.dumps({"port": int(given["--port"]), "model": given["--served-model-name"]})]
 from sglang import standin
 standin.main()
@@ -72,10 +89,12 @@ def reference() -> list[Distribution]:
         _nvidia("nvidia-cublas", "13.1.0.3", "libcublas.so.13", ["cublasGemmEx"]),
         _sgl_kernel(),
         sglang("0.5.11", dflash=True),
-        _python("flashinfer-python", "0.6.8.post1", {"flashinfer/__init__.py": "def mm_mxfp8(): pass\n"}),
+        _python("flashinfer-python", "0.6.8.post1", {"flashinfer/__init__.py": FLASHINFER}),
         _python("flashinfer-cubin", "0.6.8.post1", {"flashinfer_cubin/__init__.py": ""}),
         _python("xgrammar", "0.1.32", {"xgrammar/__init__.py": "class StructuralTag: pass\n"}),
-        _python("soundfile", "0.13.1", {"soundfile.py": "def read(): pass\n"}),
+        _python(
+            "soundfile", "0.13.1", {"soundfile.py": "def read(): pass\n", "_soundfile_data/__init__.py": ""}
+        ),
     ]
 
 

@@ -1,0 +1,191 @@
+"""One log read once: starts, causes, exceptions; most lines are only compared with lines seen before."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from fleetctl.agent.signatures import EXCEPTION, Signatures
+from fleetctl.doctor.logs.lines import Line, parts
+from fleetctl.doctor.logs.starts import Said, Start, keep, mark
+from fleetctl.doctor.logs.traceback import CAUSED, DURING, Assembler, Raised
+from fleetctl.doctor.signatures import SIGNATURES, by_id
+from fleetctl.doctor.signatures.words import words
+
+DIGITS = b"0123456789"
+INDENT = b"    "
+NO_CODE = (b"|", b"+", b"M")
+MESSAGE = re.compile(rb'"MESSAGE" ?: ?(?:"((?:[^"\\]|\\.)*)|\[)')
+SYSTEMD = b'"systemd"'
+MOST_SHAPES = 60_000
+MOST_SOURCES = 200
+MOST_ASKED = 5000
+TAIL = 40
+LONGEST_OPEN = 4000
+_MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
+# What only announces: its own cause follows it. The other consequences come after their cause.
+ANNOUNCE = (
+    "svc-scheduler-exception",
+    "abi-kernel-library",
+    "arch-cuda-graph",
+    "arch-triton-ptx",
+    "cfg-validation",
+)
+_REPORTED = [one.to_dict() for one in SIGNATURES if one.verdict != "last"]
+_TABLE = [one if one["verdict"] != "warning" else {**one, "verdict": "fatal"} for one in _REPORTED]
+
+
+class Analysis:
+    """Takes a log's blocks of whole lines; afterwards ``starts`` holds what each start said."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.starts = [Start(1)]
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        self._known = Signatures(_TABLE)
+        extra = (*_MARKS, "OutOfResources", "Interrupt", *_words_of_warnings())
+        self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
+        self._dull: set[bytes] = set()
+        self._asked: dict[str, dict[str, Any] | None] = {}
+        self._plain = Assembler()
+        self._traces: dict[str, Assembler] = {"": self._plain}
+        self._open = self._opened = 0
+        self._last_block = b""
+
+    @property
+    def last(self) -> Start:
+        """The start going on."""
+        return self.starts[-1]
+
+    def feed(self, block: bytes) -> None:
+        """One block of whole lines."""
+        self._last_block = block
+        lines = block.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        shapes = block.translate(None, DIGITS).split(b"\n")[: len(lines)]
+        if self._open and self.number - self._opened > LONGEST_OPEN:
+            self._forget()
+        if not self._open and self._dull.issuperset(shapes):
+            self.number += len(lines)
+            return
+        if len(self._dull) > MOST_SHAPES:
+            self._dull.clear()
+        for raw, shape in zip(lines, shapes, strict=True):
+            self.number += 1
+            if self._open:
+                if raw[:4] == INDENT and raw[4:5] not in NO_CODE and self._plain.is_open:
+                    continue
+            elif shape in self._dull:
+                continue
+            elif not self._is_suspicious(raw):
+                if raw[:1] != b"{":
+                    self._dull.add(shape)
+                continue
+            for line in parts(raw):
+                self._line(line)
+                if line.is_note and self._known.harmless(line.text):
+                    self._dull.add(shape)
+
+    def _is_suspicious(self, raw: bytes) -> bool:
+        """Whether the line can matter; of a journal's JSON entry only its message is looked at."""
+        if raw[:1] == b"{" and (entry := MESSAGE.search(raw)):
+            if entry[1] is None:
+                return True
+            said = entry[1].translate(None, DIGITS)
+            if SYSTEMD in raw:
+                return True
+            if said in self._dull:
+                return False
+            if not any(fragment in said for fragment in self._fragments):
+                self._dull.add(said)
+                return False
+            return True
+        return any(fragment in raw for fragment in self._fragments)
+
+    def end(self) -> None:
+        """No more blocks: what was said last."""
+        lines = self._last_block[-(1 << 14) :].split(b"\n")
+        said = (line.text.strip() for raw in lines for line in parts(raw))
+        self.tail.extend(text for text in said if text and not text.startswith("("))
+
+    def _line(self, line: Line) -> None:
+        text = line.text
+        self._marked(line)
+        trace = self._trace(line.source)
+        was_open = trace.is_open
+        is_code = trace.is_code(text)
+        raised = trace.add(text, self.number)
+        if trace.is_open != was_open:
+            self._open += trace.is_open - was_open
+            self._opened = self.number
+        if is_code or CAUSED in text or DURING in text:
+            return
+        signature = self._match(text)
+        if signature and line.is_note and signature["verdict"] == "likely":
+            signature = None
+        if signature:
+            self._signed(signature, text)
+        elif raised is not None:
+            self._raised(raised)
+        elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
+            name, _, message = text.partition(":")
+            self._raised(Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip()))
+
+    def _match(self, text: str) -> dict[str, Any] | None:
+        """Which signature knows the text; texts that were asked for lately are not asked again."""
+        if text not in self._asked:
+            if len(self._asked) > MOST_ASKED:
+                self._asked.clear()
+            self._asked[text] = self._known.match(text)
+        return self._asked[text]
+
+    def _trace(self, source: str) -> Assembler:
+        if source not in self._traces:
+            if len(self._traces) >= MOST_SOURCES:
+                self._forget()
+            self._traces[source] = Assembler()
+        return self._traces[source]
+
+    def _forget(self) -> None:
+        """Tracebacks that never end are given up."""
+        self._plain = Assembler()
+        self._traces = {"": self._plain}
+        self._open = 0
+
+    def _marked(self, line: Line) -> None:
+        begun = mark(line.text, line.of_systemd)
+        if begun:
+            if self.last.has_said or "engine" in self.last.marks:
+                self.starts.append(Start(self.number))
+                self._fold()
+            self.last.marks.add(begun)
+            self.last.is_sglang = self.last.is_sglang or "ServerArgs(" in line.text
+        self.last.saw_ready(line.text, self.number)
+
+    def _fold(self) -> None:
+        """Of very many starts the first and the last ones are enough."""
+        if len(self.starts) > 2000:
+            del self.starts[1000]
+
+    def _signed(self, signature: dict[str, Any], text: str) -> None:
+        one = Said(self.number, text, signature=dict(signature))
+        id = str(signature["id"])
+        if by_id[id].verdict == "warning":
+            self.last.counts.setdefault(id, []).append(one)
+        elif not signature.get("consequence"):
+            keep(self.last.causes, one)
+        else:
+            keep(self.last.announcements if id in ANNOUNCE else self.last.ends, one)
+
+    def _raised(self, raised: Raised) -> None:
+        first = raised.first
+        if first is not raised and any(one.raised is first for one in self.last.exceptions):
+            return
+        keep(self.last.exceptions, Said(raised.number, raised.text, raised=raised))
+
+
+def _words_of_warnings() -> Iterable[str]:
+    return (word for one in SIGNATURES if one.verdict == "warning" for word in words(one.pattern))

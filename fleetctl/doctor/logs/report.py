@@ -1,0 +1,136 @@
+"""From what a log said to findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fleetctl.doctor.finding import Finding, Remedy, Severity
+from fleetctl.doctor.logs.analysis import Analysis
+from fleetctl.doctor.logs.guess import family, module
+from fleetctl.doctor.logs.starts import Said, Start
+from fleetctl.doctor.logs.traceback import Raised
+from fleetctl.doctor.signatures import SIGNATURES, by_id
+
+SHOWN = 5
+_LAST = [(re.compile(one.pattern), one) for one in SIGNATURES if one.verdict == "last"]
+LOOK = {
+    "ABI": "compare the environment with one that works: `fleetctl env diff`",
+    "ARCH": "look whether the libraries named have code for this card: `fleetctl doctor --env`",
+    "PKG": "compare the environment with one that works: `fleetctl env diff`",
+    "GPU": "see `nvidia-smi` and the kernel's log for Xid errors",
+    "MODEL": "see that the model's files are whole and that this engine and transformers know it",
+    "SYS": "look at the path or the limit that the message names",
+    "NET": "look at the address that the message names",
+    "CFG": "look at the arguments that the message names, for this version of the engine",
+    "SVC": "look at the traceback; search the engine's issues for the message",
+}
+
+
+def findings(analysis: Analysis, where: str) -> list[Finding]:
+    """A log's findings: the last start's first cause, what an earlier start died of, and warnings."""
+    start = _telling(analysis.starts)
+    found = [*_of_start(analysis, start, where), *_of_counts(analysis.last, where)]
+    return found or list(_of_end(analysis, where))
+
+
+def _telling(starts: list[Start]) -> Start:
+    """The last start that says why; where systemd only gave up, the one before."""
+    for start in reversed(starts):
+        if start.causes or start.exceptions or start.announcements or start.ready:
+            return start
+    return next((start for start in reversed(starts) if start.ends), starts[-1])
+
+
+def _of_start(analysis: Analysis, start: Start, where: str) -> Iterator[Finding]:
+    cause = start.cause
+    if cause is None:
+        earlier = next(
+            (one for one in reversed(analysis.starts) if one.number < start.number and one.cause), None
+        )
+        if earlier is not None and earlier.cause is not None and not earlier.has_recovered:
+            yield _finding(
+                earlier, earlier.cause, where, "info", "an earlier start failed: ", analysis.starts
+            )
+        return
+    if start.has_recovered and cause.raised is not None and start.ready > cause.number:
+        return
+    severity: Severity = "warning" if start.has_recovered else "error"
+    yield _finding(start, cause, where, severity, "", analysis.starts)
+
+
+def _finding(
+    start: Start, cause: Said, where: str, severity: Severity, prefix: str, starts: list[Start]
+) -> Finding:
+    if cause.signature is not None:
+        known = by_id[str(cause.signature["id"])]
+        made = Finding(known.id, severity, prefix + known.reason, where, (cause.shown,), known.remedy)
+    else:
+        assert cause.raised is not None
+        made = _unknown(cause.raised, cause, where, severity, prefix)
+    return replace(made, evidence=(*made.evidence, *_around(start, cause), *_how_often(starts, made.rule)))
+
+
+def _unknown(raised: Raised, said: Said, where: str, severity: Severity, prefix: str) -> Finding:
+    """An exception that no signature knows: named as such, with the family where to look first."""
+    first = raised.first
+    kind = family(first)
+    of = module(first)
+    what = (
+        f"an exception that fleetctl does not know{f', raised in {of}' if of else ''}: {_short(first.text)}"
+    )
+    evidence = [said.shown] if first is raised else [f"line {first.number}: {_short(first.text)}", said.shown]
+    if first.frames:
+        path, line, name = first.frames[-1]
+        evidence.append(f"raised in {path}:{line}{f', {name}' if name else ''}")
+    return Finding(
+        f"{kind.lower()}-exception", severity, prefix + what, where, tuple(evidence), Remedy(LOOK[kind])
+    )
+
+
+def _around(start: Start, cause: Said) -> Iterator[str]:
+    """Other causes that were said in the same start; what only reports the end is left out."""
+    mine = (cause.signature or {}).get("id")
+    others = {str((one.signature or {}).get("id")): one for one in reversed(start.causes)}
+    for id, one in sorted(others.items(), key=lambda each: each[1].number)[:SHOWN]:
+        if id != mine and one.number != cause.number:
+            yield f"also {one.shown}"
+
+
+def _how_often(starts: list[Start], rule: str) -> Iterator[str]:
+    told = [start for start in starts if start.cause or start.ready]
+    same = sum(1 for start in told if start.cause and _rule(start.cause) == rule)
+    if len(told) > 1:
+        yield f"in {same} of {len(told)} starts"
+
+
+def _rule(said: Said) -> str:
+    if said.signature is not None:
+        return str(said.signature["id"])
+    assert said.raised is not None
+    return f"{family(said.raised.first).lower()}-exception"
+
+
+def _of_counts(start: Start, where: str) -> Iterator[Finding]:
+    for id, said in start.counts.items():
+        known = by_id[id]
+        if len(said) >= known.times:
+            times = f"said {len(said)} times"
+            yield Finding(
+                id, "warning", known.reason, where, (said[0].shown, said[-1].shown, times), known.remedy
+            )
+
+
+def _of_end(analysis: Analysis, where: str) -> Iterator[Finding]:
+    """A log that ends where something must follow."""
+    last: Any = analysis.tail[-1] if analysis.tail else ""
+    for pattern, known in _LAST:
+        if pattern.search(last):
+            evidence = (f"the log ends with: {_short(last)}",)
+            yield Finding(known.id, "error", known.reason, where, evidence, known.remedy)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 300 else text[:300] + "…"

@@ -1,0 +1,223 @@
+"""Driver and GPUs: what CUDA, NCCL, NVML and the kernel's driver say."""
+
+from __future__ import annotations
+
+from fleetctl.doctor.signatures.signature import Signature
+
+DRV = [
+    Signature(
+        "drv-too-old",
+        r"CUDA driver version is insufficient for CUDA runtime|The NVIDIA driver on your system is too old"
+        r"|cudaErrorInsufficientDriver|forward compatibility was attempted on non supported HW"
+        r"|the provided PTX was compiled with an unsupported toolchain|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+        r"|requirement error: unsatisfied condition: cuda>=",
+        "the NVIDIA driver is older than the CUDA that this environment brings",
+        "a newer driver (CUDA 13: 580 or later), or an environment with an older CUDA tag; "
+        "no cuda-compat package on cards that do not take it",
+        verdict="fatal",
+        source="pytorch, nvidia-docker: several",
+    ),
+    Signature(
+        "drv-mismatch",
+        r"Driver/library version mismatch|API mismatch: the client has the version"
+        r"|system has unsupported display driver"
+        r"|Failed to initialize NVML: Driver",
+        "the loaded kernel module and the driver's libraries are of different versions (an update without "
+        "a reboot)",
+        "reboot the host, or unload and load the nvidia modules with nothing running on them",
+    ),
+    Signature(
+        "drv-fabric-manager",
+        r"Error 802: system not yet initialized|cudaErrorSystemNotReady|CUDA_ERROR_SYSTEM_NOT_READY"
+        r"|system not yet initialized",
+        "the GPUs are behind NVSwitches and the fabric manager does not run (or is of another version "
+        "than the driver)",
+        "nvidia-fabricmanager of the driver's exact version: install, enable and start it",
+        verdict="fatal",
+        commands=("systemctl status nvidia-fabricmanager",),
+        source="pytorch#35710",
+    ),
+    Signature(
+        "drv-missing",
+        r"libcuda\.so\.1: cannot open shared object file|Found no NVIDIA driver on your system"
+        r"|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open"
+        r"|could not select device driver .* with capabilities: \[\[gpu\]\]"
+        r"|nvidia-container-cli: initialization error"
+        r"|NVML Shared Library Not Found",
+        "there is no NVIDIA driver, or it is not visible in this container",
+        "install or load the driver; a container needs the NVIDIA runtime (--gpus all)",
+        source="sglang#4778",
+    ),
+    Signature(
+        "drv-no-device",
+        r"No CUDA GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
+        r"|cudaErrorNoDevice"
+        r"|Failed to infer device type|No CUDA runtime is found|Torch not compiled with CUDA enabled"
+        r"|Failed to initialize NVML: (?:Unknown Error|Insufficient)"
+        r"|CUDA unknown error - this may be due to"
+        r"|CUDA initialization: |No accelerator .*is available|no NVIDIA GPU detected",
+        "the process sees no GPU: wrong CUDA_VISIBLE_DEVICES, a CPU build of torch, or a container that "
+        "lost its access",
+        "see `nvidia-smi` as the service's user; CUDA_VISIBLE_DEVICES; restart the container; a CUDA "
+        "build of torch",
+    ),
+    Signature(
+        "drv-modeset",
+        r"NVRM: API mismatch|NVRM: The NVIDIA probe routine (?:was not called|failed)"
+        r"|NVRM: No NVIDIA GPU found"
+        r"|nvidia: version magic|NVRM: RmInitAdapter failed|NVRM: loading .* failed|NVRM: GPU .*: RmInit",
+        "the driver's kernel module could not take up the GPU",
+        "the open kernel module for Blackwell cards; a driver built for this kernel; see `journalctl -k | "
+        "grep NVRM`",
+    ),
+]
+
+GPU = [
+    Signature(
+        "gpu-fell-off",
+        r"GPU is lost|fallen off the bus|ERROR_GPU_IS_LOST|NVRM: Xid \(PCI:[\w:.]+\): (?:79|154)\b"
+        r"|Unable to determine the device handle for GPU",
+        "a GPU has fallen off the bus and does not respond any more",
+        "move the service to another GPU; reset or reboot; then power, cooling, the slot and its PCIe link",
+        verdict="fatal",
+    ),
+    Signature(
+        "gpu-ecc",
+        r"uncorrectable ECC error|NVRM: Xid \(PCI:[\w:.]+\): (?:48|63|64|92|94|95|140)\b"
+        r"|cudaErrorECCUncorrectable"
+        r"|row remapping failure|pending page retirement",
+        "the GPU's memory has uncorrectable errors",
+        "take the GPU out of use and reset it; where rows cannot be remapped any more, have it replaced",
+        verdict="fatal",
+    ),
+    Signature(
+        "gpu-xid",
+        r"NVRM: Xid \(PCI:[\w:.]+\): \d+",
+        "the driver reports a fault of a GPU (Xid)",
+        "31, 13, 43, 45: the program's own kernels; 74: NVLink; 119, 120: the GPU's firmware; else reset "
+        "the GPU",
+    ),
+    Signature(
+        "gpu-kv-cache",
+        r"larger than the maximum number of tokens that can be stored in KV cache"
+        r"|No available memory for the cache blocks"
+        r"|KV cache (?:is needed|memory)|GiB KV cache|max_total_num_tokens"
+        r"|estimated maximum model length is"
+        r"|Not enough (?:space|KV cache|tokens) (?:in|for) (?:the )?(?:KV )?cache",
+        "what the weights leave of the GPU's memory does not hold the context length asked for",
+        "a shorter --context-length (--max-model-len), more of the GPU (--mem-fraction-static, "
+        "--gpu-memory-utilization), an fp8 KV cache, or more GPUs",
+        source="vllm#2248, #2418",
+    ),
+    Signature(
+        "gpu-busy",
+        r"Free memory on device .*is less than desired GPU memory utilization"
+        r"|all CUDA-capable devices are busy or unavailable"
+        r"|The memory capacity is unbalanced|Initial free memory .*should be|Error in memory profiling",
+        "something else holds the GPU's memory (or the GPU itself)",
+        "see who: `nvidia-smi`; stop it, or give the service another GPU or a smaller share",
+    ),
+    Signature(
+        "gpu-out-of-memory",
+        r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|cudaErrorMemoryAllocation"
+        r"|Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static"
+        r"|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|Out of memory\. Please (?:try|set) (?:a )?(?:smaller|lower)|failed to allocate .*(?:GPU"
+        r"|device) memory",
+        "the GPU's memory does not suffice",
+        "see who else uses the GPU; then another --mem-fraction-static, a shorter context, or more GPUs",
+        verdict="fatal",
+        commands=("nvidia-smi",),
+    ),
+    Signature(
+        "gpu-assert",
+        r"device-side assert|Assertion `[^`]*` failed\.?$|index out of bounds: 0 <= "
+        r"|vectorized_gather_kernel",
+        "a kernel's own check failed: an index (often a token id or a position) is out of its range",
+        "model, tokenizer and drafter of one another; CUDA_LAUNCH_BLOCKING=1 shows the line that did it",
+    ),
+    Signature(
+        "gpu-fault",
+        r"CUDA error: (?:an illegal memory access|unspecified launch failure|misaligned address"
+        r"|invalid program counter"
+        r"|an illegal instruction|operation not supported|unknown error)"
+        r"|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION)|cudaErrorIllegalAddress"
+        r"|illegal memory access was encountered|CUDA error \(\S+\): unspecified launch failure",
+        "the GPU, or a kernel on it, crashed",
+        "see `nvidia-smi` and `dmesg` for Xid errors; reset the GPU or move the service to another one",
+        verdict="fatal",
+    ),
+    Signature(
+        "gpu-cublas",
+        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|NOT_SUPPORTED|INVALID_VALUE"
+        r"|ARCH_MISMATCH)"
+        r"|CUDNN_STATUS_EXECUTION_FAILED|Failed to (?:initialize|run) cutlass|cutlass .*(?:failed"
+        r"|Error Internal)",
+        "a matrix product failed on the GPU: another CUDA library than torch's, too little memory, or a "
+        "defect",
+        "the nvidia-* packages that this torch pins, nothing of CUDA on LD_LIBRARY_PATH; a little memory "
+        "left free",
+    ),
+    Signature(
+        "gpu-nvls",
+        r"NVLink SHARP \(NVLS\) Multicast|transport/nvls\.cc:\d+ NCCL WARN|Failed to bind NVLink"
+        r"|cuMulticast\w+ .*fail",
+        "NVLink multicast cannot be set up (fabric manager, NVSwitch, or a container)",
+        "NCCL_NVLS_ENABLE=0; then the fabric manager's state in `nvidia-smi -q`",
+        variables={"NCCL_NVLS_ENABLE": "0"},
+        source="nccl#1672, #1788, pytorch PR 177472",
+    ),
+    Signature(
+        "gpu-peer-access",
+        r"peer access is not supported between these two devices|custom_all_reduce\.cuh?:\d+"
+        r"|CUDA error 217|"
+        r"cudaErrorPeerAccessUnsupported|failed to open CUDA IPC handle|register_graph_buffers",
+        "these GPUs cannot reach each other's memory directly",
+        "NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce",
+        variables={"NCCL_P2P_DISABLE": "1"},
+        arguments={"disable-custom-all-reduce": True},
+        source="sglang#1509, #9706",
+    ),
+    Signature(
+        "gpu-nccl-shm",
+        r"NCCL WARN Error: failed to extend /dev/shm/nccl|NCCL WARN .*(?:/dev/shm|shared memory segment)",
+        "NCCL finds too little room in /dev/shm",
+        "a larger /dev/shm (--shm-size, --ipc=host), or free what lies there",
+    ),
+    Signature(
+        "gpu-collective-timeout",
+        r"Watchdog caught collective operation timeout|ncclUnhandledCudaError|NCCL error in|NCCL error: "
+        r"|NCCL Error \d"
+        r"|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|NCCL WARN Cuda failure"
+        r"|NCCL timeout"
+        r"|unhandled (?:system|cuda) error",
+        "GPUs of the service do not reach each other: NCCL could not set up or finish their communication",
+        "NCCL_DEBUG=INFO shows why; try NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce, then look at "
+        "IOMMU and "
+        "ACS; over several hosts NCCL_SOCKET_IFNAME names the network's interface",
+        verdict="fatal",
+        variables={"NCCL_P2P_DISABLE": "1"},
+        arguments={"disable-custom-all-reduce": True},
+        source="nccl#1999, rtx6kpro#15, vllm#33041",
+    ),
+    Signature(
+        "gpu-nccl-p2p-hang",
+        r"NCCL INFO comm \w+ rank \d+ nranks (?!1 )\d+ .*Init COMPLETE",
+        "the first collective hangs: the GPUs have found each other and nothing follows (PCIe peer to peer)",
+        "NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce; then look at IOMMU and ACS",
+        "last",
+        variables={"NCCL_P2P_DISABLE": "1"},
+        arguments={"disable-custom-all-reduce": True},
+        source="nccl#1999, rtx6kpro#15",
+    ),
+    Signature(
+        "gpu-launch",
+        r"CUDA error: (?:invalid (?:argument|configuration|device function|resource handle)"
+        r"|too many resources requested"
+        r"|operation would make the legacy stream|operation (?:not permitted"
+        r"|failed due to a previous error))",
+        "a CUDA call was refused: a kernel made for another card or version, or a defect",
+        "the versions that the engine pins; --disable-cuda-graph to see whether capturing is what fails",
+    ),
+]
