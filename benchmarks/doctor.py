@@ -41,6 +41,7 @@ JOURNAL = (
     '"SYSLOG_IDENTIFIER":"python","MESSAGE":"[2026-01-{day:02} {hour:02}:{minute:02}:{second:02}] Decode batch, '
     '#running-req: {a}, #token: {b}"}}\n'
 )
+DECODING = [DECODE.format(a=1, b=number, c=1, day=1, hour=1, minute=1, second=1) for number in range(200)]
 # What a log consists of: numbers that change; texts that never come twice; a journal; one failed start after another.
 KINDS = {
     "decoding": (DECODE, DECODE, DECODE, ACCESS),
@@ -53,13 +54,14 @@ START = """\
 [2026-01-29 00:50:02] Ignore import error when loading sglang.srt.models.x: No module named 'torchcodec'
 [2026-01-29 00:50:40] The server is fired up and ready to roll!
 """
+FRAME = '  File "/e/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1775, in _call\n    f()\n    ^^^\n'
 END = """\
 [2026-01-29 00:51:38 TP0] Scheduler hit an exception: Traceback (most recent call last):
   File "/e/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 3067, in run_scheduler_process
     scheduler.event_loop_overlap()
-triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496, Hardware limit: 101376.
+FRAMEStriton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496, Hardware limit: 101376.
 [2026-01-29 00:51:38] Received sigquit from a child process. It usually means the child failed.
-"""
+""".replace("FRAMES", FRAME * 40)
 
 
 def holdout(path: Path, show: bool) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def make_log(path: Path, size: int, kind: str) -> None:
     with path.open("w") as file:
         file.write(START)
         while file.tell() < size:
-            lines = [] if forms else [START, *(each for each in (END, END, END))]
+            lines = [] if forms else [START, *DECODING, END, END]
             for number in range(4000 if forms else 0):
                 values: dict[str, object] = {"a": chance.randrange(100), "b": chance.randrange(90_000)}
                 values |= {"c": chance.randrange(100), "id": f"{chance.getrandbits(128):032x}"}
@@ -159,7 +161,7 @@ def speed(megabytes: int, kind: str) -> dict[str, Any]:
                     pass
             reading.append(time.perf_counter() - begun)
             begun = time.perf_counter()
-            subprocess.run(["grep", "-c", "Traceback", str(path)], stdout=subprocess.DEVNULL, check=False)
+            subprocess.run(["grep", "-c", "Traceback", str(path)], stdout=subprocess.PIPE, check=False)
             grep.append(time.perf_counter() - begun)
             runs.append(one_diagnosis(str(path)))
         best = min(runs, key=lambda run: run["s"])
