@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
 TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
 SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv
 
-.PHONY: demo test check docs lab-down clean
+.PHONY: demo test check docs bench-doctor lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
@@ -37,6 +37,9 @@ $(VENV)/.system:
 
 .fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)
+
+bench-doctor: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.doctor
 
 lab-down:
 	$(SUDO) $(BIN)/python -m fleetctl lab down

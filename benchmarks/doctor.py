@@ -4,7 +4,7 @@
 
 Quality: every case of tests/doctor/cases with a log, and the two parts of the hold-out (tests/doctor/holdout). A
 hold-out's cause counts as right where the finding and its remedy contain all that was written down before
-(``says``). Speed: a healthy log of a server that decodes, one that fails at its end; with ``--megabytes`` its size.
+(``says``). Speed: logs of ``--megabytes`` of four kinds, each of which fails at its end.
 ``--show`` names the hold-out's wrong answers: not for whoever still tunes.
 """
 
@@ -29,23 +29,39 @@ HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests" / "doctor"
 RESULT = HERE / "results" / "doctor.json"
 BLOCK = 1 << 20
+STAMP = "[2026-01-{day:02} {hour:02}:{minute:02}:{second:02} TP0] "
 DECODE = (
-    "[2026-01-{day:02} {hour:02}:{minute:02}:{second:02} TP0] Decode batch, #running-req: {a}, #token: {b}, token usage: "
-    "0.{c:02}, accept len: {a}.{c:02}, cuda graph: True, gen throughput (token/s): {b}.{c:02}, #queue-req: {a}\n"
+    STAMP + "Decode batch, #running-req: {a}, #token: {b}, token usage: 0.{c:02}, accept len: {a}.{c:02}, "
+    "cuda graph: True, gen throughput (token/s): {b}.{c:02}, #queue-req: {a}\n"
 )
-ACCESS = '[2026-01-{day:02} {hour:02}:{minute:02}:{second:02}] INFO:     10.0.0.{a}:{b} - "POST /v1/completions HTTP/1.1" 200 OK\n'
+ACCESS = STAMP + 'INFO:     10.0.0.{a}:{b} - "POST /v1/completions HTTP/1.1" 200 OK\n'
+REQUEST = STAMP + "Receive: rid={id}, prompt={words}\n"
+JOURNAL = (
+    '{{"__CURSOR":"s={id};b={id};x={b}","_PID":"{b}","_SYSTEMD_UNIT":"llm.service","PRIORITY":"6",'
+    '"SYSLOG_IDENTIFIER":"python","MESSAGE":"[2026-01-{day:02} {hour:02}:{minute:02}:{second:02}] Decode batch, '
+    '#running-req: {a}, #token: {b}"}}\n'
+)
+DECODING = [DECODE.format(a=1, b=number, c=1, day=1, hour=1, minute=1, second=1) for number in range(200)]
+# What a log consists of: numbers that change; texts that never come twice; a journal; one failed start after another.
+KINDS = {
+    "decoding": (DECODE, DECODE, DECODE, ACCESS),
+    "texts": (REQUEST,),
+    "journal": (JOURNAL,),
+    "failing": (),
+}
 START = """\
 [2026-01-29 00:50:01] server_args=ServerArgs(model_path='/m', port=30000)
 [2026-01-29 00:50:02] Ignore import error when loading sglang.srt.models.x: No module named 'torchcodec'
 [2026-01-29 00:50:40] The server is fired up and ready to roll!
 """
+FRAME = '  File "/e/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1775, in _call\n    f()\n    ^^^\n'
 END = """\
 [2026-01-29 00:51:38 TP0] Scheduler hit an exception: Traceback (most recent call last):
   File "/e/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 3067, in run_scheduler_process
     scheduler.event_loop_overlap()
-triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496, Hardware limit: 101376.
+FRAMEStriton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 106496, Hardware limit: 101376.
 [2026-01-29 00:51:38] Received sigquit from a child process. It usually means the child failed.
-"""
+""".replace("FRAMES", FRAME * 40)
 
 
 def holdout(path: Path, show: bool) -> dict[str, Any]:
@@ -88,29 +104,34 @@ def cases() -> dict[str, int]:
     return {"faults": faults, "right_rule_first": right, "healthy": healthy, "healthy_silent": silent}
 
 
-def make_log(path: Path, size: int) -> None:
-    """A log of that many bytes: a start, much decoding, an end."""
+def make_log(path: Path, size: int, kind: str) -> None:
+    """A log of that many bytes and of one of :data:`KINDS`: a start, its body, an end."""
     chance = random.Random(4)
+    forms = KINDS[kind]
+    vocabulary = [f"w{chance.getrandbits(20):x}" for _ in range(5000)]
     with path.open("w") as file:
         file.write(START)
         while file.tell() < size:
-            lines = []
-            for number in range(4000):
-                numbers = {name: chance.randrange(100) for name in "ac"} | {"b": chance.randrange(90_000)}
+            lines = [] if forms else [START, *DECODING, END, END]
+            for number in range(4000 if forms else 0):
+                values: dict[str, object] = {"a": chance.randrange(100), "b": chance.randrange(90_000)}
+                values |= {"c": chance.randrange(100), "id": f"{chance.getrandbits(128):032x}"}
+                values["words"] = " ".join(chance.choices(vocabulary, k=12)) if kind == "texts" else ""
                 when = {
                     "day": 1 + number % 28,
                     "hour": number % 24,
                     "minute": number % 60,
                     "second": number % 59,
                 }
-                lines.append((DECODE if number % 4 else ACCESS).format(**numbers, **when))
+                lines.append(forms[number % len(forms)].format(**values, **when))
             file.write("".join(lines))
         file.write(END)
 
 
 def one_diagnosis(path: str) -> dict[str, Any]:
     """In a process of its own: its seconds, its memory, what it says."""
-    code = f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); from benchmarks.doctor import measured; measured({path!r})"
+    code = f"import sys; sys.path.insert(0, {str(HERE.parent)!r}); "
+    code += f"from benchmarks.doctor import measured; measured({path!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -127,11 +148,11 @@ def measured(path: str) -> None:
     print(json.dumps({"s": seconds, "cpu_s": cpu, "rss_mib": memory, "rules": [one.rule for one in found]}))
 
 
-def speed(megabytes: int) -> dict[str, Any]:
+def speed(megabytes: int, kind: str) -> dict[str, Any]:
     """The diagnosis against reading the file and against counting a word in it."""
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         path = Path(folder) / "server.log"
-        make_log(path, megabytes * 1_000_000)
+        make_log(path, megabytes * 1_000_000, kind)
         reading, grep, runs = [], [], []
         for _ in range(3):
             begun = time.perf_counter()
@@ -140,7 +161,7 @@ def speed(megabytes: int) -> dict[str, Any]:
                     pass
             reading.append(time.perf_counter() - begun)
             begun = time.perf_counter()
-            subprocess.run(["grep", "-c", "Traceback", str(path)], stdout=subprocess.DEVNULL, check=False)
+            subprocess.run(["grep", "-c", "Traceback", str(path)], stdout=subprocess.PIPE, check=False)
             grep.append(time.perf_counter() - begun)
             runs.append(one_diagnosis(str(path)))
         best = min(runs, key=lambda run: run["s"])
@@ -170,7 +191,8 @@ def main() -> None:
     result: dict[str, Any] = {"cases": cases()}
     for path in sorted((TESTS / "holdout").glob("*.yaml")):
         result[f"holdout_{path.stem}"] = holdout(path, args.show)
-    result["log"] = speed(args.megabytes)
+    for kind in KINDS:
+        result[f"log_{kind}"] = speed(args.megabytes, kind)
     if args.write:
         RESULT.write_text(json.dumps(result, indent=2) + "\n")
     if args.json:

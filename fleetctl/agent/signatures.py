@@ -18,7 +18,7 @@ NOTE = re.compile(
 SUSPICIOUS = (
     "rror", "ailed", "xception", "atal", "annot ", "CRITICAL", "status=", "NVRM", "WARN", "Errno", "CUDA_",
     "illed", "ot found", "nvalid", "nsupport", "not support", "sigquit", "SIGQUIT", "o such file", "Traceback",
-    "mismatch",
+    "mismatch", " memory", "GPU", "does not", "No ", "oom", "unexpected", "unrecognized",
 )  # fmt: skip
 
 Signature = Dict[str, Any]

@@ -13,6 +13,7 @@ from typing import Any
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
 from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
+from fleetctl.doctor.known import mapping
 from fleetctl.doctor.rule import Context
 from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
 from fleetctl.environment.place import Place, choose
@@ -193,7 +194,7 @@ def _local(asked: Asked) -> Results:
 def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagnosis:
     if asked.service:
         select_service(host, service=asked.service)
-    named = pick(facts, "named", "environments", default={})
+    named = mapping(pick(facts, "named", "environments"))
     paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
     chosen = subjects(host, paths, asked.service, path, facts.get("units"))
     return _diagnosed(host.name, _brought(host, facts), chosen, asked)
@@ -202,7 +203,7 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
 def _brought(host: Host, facts: Json) -> Json:
     """Facts without the models that are not there yet because a deploy sends them."""
     sent = {one.path for one in host.models.values() if one.source}
-    models = pick(facts, "models", default={})
+    models = mapping(facts.get("models"))
     kept = {path: one for path, one in models.items() if path not in sent or pick(one, "exists") is not False}
     return {**facts, "models": kept}
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from fleetctl.cli.app import app
@@ -19,6 +21,8 @@ from fleetctl.errors import Exit, FleetError
 from tests.cli.terminal import in_terminal, piped
 from tests.doctor import builders
 
+ODD = st.sampled_from([None, 5, "x", [], [1], {}, {"x": 1}, {"x": []}, [{}], True])
+FACTS_KEYS = sorted([*builders.facts(), "named"])
 FAULTS = {"distributions": {"soundfile": None, "xgrammar": "0.1.10"}}
 RUN = "import sys; from fleetctl.cli.app import main; sys.argv[0] = 'fleetctl'; main()"
 
@@ -257,3 +261,13 @@ def test_a_check_that_fails_is_a_finding_and_no_rule_that_passed() -> None:
     assert not found.has_error
     assert found.passed == ()
     assert found.said[0].finding.what == "the check sys-x could not be made"
+
+
+@given(st.dictionaries(st.sampled_from(FACTS_KEYS), ODD))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_file_of_the_schema_is_examined(fleet: Path, parts: dict[str, Any]) -> None:
+    path = fleet / "odd.json"
+    path.write_text(json.dumps({**parts, "schema": 1}))
+    for words in (["--facts", str(path)], ["zqhost", "--facts", str(path)]):
+        result = doctor(*words)
+        assert result.exit_code in (0, 5), result.exception

@@ -65,14 +65,18 @@ class Analysis:
         lines = block.split(b"\n")
         if not lines[-1]:
             lines.pop()
-        shapes = block.translate(None, DIGITS).split(b"\n")[: len(lines)]
+        shapes = self._shapes(block, len(lines))
         if self._open and self.number - self._opened > LONGEST_OPEN:
             self._forget()
-        if not self._open and self._dull.issuperset(shapes):
-            self.number += len(lines)
-            return
         if len(self._dull) > MOST_SHAPES:
             self._dull.clear()
+        fresh = set(shapes).difference(self._dull)
+        together = b"\n".join(fresh)
+        possible = [fragment for fragment in self._fragments if fragment in together]
+        if not self._open and not possible:
+            self._dull.update(fresh)
+            self.number += len(lines)
+            return
         for raw, shape in zip(lines, shapes, strict=True):
             self.number += 1
             if self._open:
@@ -80,30 +84,24 @@ class Analysis:
                     continue
             elif shape in self._dull:
                 continue
-            elif not self._is_suspicious(raw):
-                if raw[:1] != b"{":
-                    self._dull.add(shape)
+            elif not any(fragment in shape for fragment in possible):
+                self._dull.add(shape)
                 continue
             for line in parts(raw):
                 self._line(line)
                 if line.is_note and self._known.harmless(line.text):
                     self._dull.add(shape)
 
-    def _is_suspicious(self, raw: bytes) -> bool:
-        """Whether the line can matter; of a journal's JSON entry only its message is looked at."""
-        if raw[:1] == b"{" and (entry := MESSAGE.search(raw)):
-            if entry[1] is None:
-                return True
-            said = entry[1].translate(None, DIGITS)
-            if SYSTEMD in raw:
-                return True
-            if said in self._dull:
-                return False
-            if not any(fragment in said for fragment in self._fragments):
-                self._dull.add(said)
-                return False
-            return True
-        return any(fragment in raw for fragment in self._fragments)
+    def _shapes(self, block: bytes, count: int) -> list[bytes]:
+        """The lines without their digits; of a journal's JSON entries the message alone."""
+        shapes = block.translate(None, DIGITS).split(b"\n")[:count]
+        return [self._message(shape) for shape in shapes] if block[:1] == b"{" else shapes
+
+    def _message(self, shape: bytes) -> bytes:
+        entry = MESSAGE.search(shape)
+        if entry is None or SYSTEMD in shape:
+            return shape
+        return shape + self._fragments[0] if entry[1] is None else entry[1]
 
     def end(self) -> None:
         """No more blocks: what was said last."""
@@ -113,7 +111,8 @@ class Analysis:
 
     def _line(self, line: Line) -> None:
         text = line.text
-        self._marked(line)
+        if any(word in text for word in _MARKS) or line.of_systemd:
+            self._marked(line)
         trace = self._trace(line.source)
         was_open = trace.is_open
         is_code = trace.is_code(text)

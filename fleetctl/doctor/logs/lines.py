@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fleetctl.agent.signatures import NOTE
 
 DEEPEST = 6
+ESCAPES = (b"\x1b", b"^[", b"#033", b"\\x1b", b"\\u001b")
 COLOURS = re.compile(
     rb"(?:\x1b|\^\[|#033|\\x1b|\\u001b)(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
 )
@@ -71,7 +72,7 @@ def parts(raw: bytes) -> list[Line]:
     """A raw line's lines: what a progress bar overwrote and what a JSON entry holds are lines of their own."""
     if raw.endswith(b"\r"):
         raw = raw[:-1]
-    if b"\x1b" in raw or b"[" in raw:
+    if any(escape in raw for escape in ESCAPES):
         raw = COLOURS.sub(b"", raw)
     if b"\x00" in raw:
         raw = raw.replace(b"\x00", b"")
