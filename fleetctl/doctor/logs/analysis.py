@@ -16,6 +16,7 @@ from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
 INDENT = b"    "
+THROWN = re.compile(r"\s*what\(\):\s+(.*)")
 NO_CODE = (b"|", b"+", b"M")
 MESSAGE = re.compile(rb'"MESSAGE" ?: ?(?:"((?:[^"\\]|\\.)*)|\[)')
 SYSTEMD = b'"systemd"'
@@ -25,6 +26,7 @@ MOST_ASKED = 5000
 TAIL = 40
 LONGEST_OPEN = 4000
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
+_OTHERS = ('File "', "OutOfResources", "Interrupt", "what():", "Signal", "exitcode")
 # What only announces: its own cause follows it. The other consequences come after their cause.
 ANNOUNCE = (
     "svc-scheduler-exception",
@@ -45,7 +47,7 @@ class Analysis:
         self.starts = [Start(1)]
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._known = Signatures(_TABLE)
-        extra = (*_MARKS, "OutOfResources", "Interrupt", *_words_of_warnings())
+        extra = (*_MARKS, *_OTHERS, *_words_of_warnings())
         self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
         self._dull: set[bytes] = set()
         self._asked: dict[str, dict[str, Any] | None] = {}
@@ -129,6 +131,8 @@ class Analysis:
             self._signed(signature, text)
         elif raised is not None:
             self._raised(raised)
+        elif thrown := THROWN.match(text):
+            self._raised(Raised("terminate", thrown[1], self.number, f"C++ exception: {thrown[1]}"))
         elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
             name, _, message = text.partition(":")
             self._raised(Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip()))

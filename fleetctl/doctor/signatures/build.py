@@ -200,7 +200,8 @@ ARCH = [
     ),
     Signature(
         "arch-backend",
-        r"TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
+        r"CUDA error \([^)]*(?:hopper|flash|fmha|cutlass|blackwell)[^)]*\): "
+        r"|TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
         r"|sm)_?\d+"
         r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell"
         r"|Ampere|B200|H100)"

@@ -71,6 +71,7 @@ SVC = [
         r"|!!!!!!! Segfault encountered",
         "a process crashed in compiled code",
         "the Python stack below that line names the library; its versions against what the engine pins",
+        consequence=True,
     ),
     Signature(
         "svc-stop-hangs",
@@ -118,6 +119,14 @@ SVC = [
         r"|Failed core proc",
         "a process of the engine failed",
         ABOVE,
+        consequence=True,
+    ),
+    Signature(
+        "svc-child-failed",
+        r"ChildFailedError|Signal \d+ \(SIG\w+\) received by PID|exitcode +: -\d+|ProcessRaisedException"
+        r"|ProcessExitedException",
+        "a child process ended by a signal or an error",
+        "what that process said before; its own log, where it has one",
         consequence=True,
     ),
     Signature(
