@@ -24,6 +24,7 @@ MOST_SHAPES = 60_000
 MOST_SOURCES = 200
 MOST_ASKED = 5000
 TAIL = 40
+MANY = 50_000
 LONGEST_OPEN = 4000
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
 _OTHERS = ('File "', "OutOfResources", "Interrupt", "what():", "Signal", "exitcode")
@@ -46,9 +47,10 @@ class Analysis:
         self.number = 0
         self.starts = [Start(1)]
         self.tail: deque[str] = deque(maxlen=TAIL)
-        self._known = Signatures(_TABLE)
+        self._known = Signatures(_TABLE, thorough=True)
         extra = (*_MARKS, *_OTHERS, *_words_of_warnings())
-        self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
+        self._fragments = _bytes((*self._known.fragments, *extra))
+        self._certain = _bytes((*Signatures(_TABLE).fragments, *extra))
         self._dull: set[bytes] = set()
         self._asked: dict[str, dict[str, Any] | None] = {}
         self._plain = Assembler()
@@ -74,7 +76,10 @@ class Analysis:
             self._dull.clear()
         fresh = set(shapes).difference(self._dull)
         together = b"\n".join(fresh)
-        possible = [fragment for fragment in self._fragments if fragment in together]
+        # Where line after line was never seen before, only what is certain or looks suspicious is looked for.
+        is_repeating = self.number < MANY or len(together) * 4 < len(block)
+        fragments = self._fragments if is_repeating else self._certain
+        possible = [fragment for fragment in fragments if fragment in together]
         if not self._open and not possible:
             self._dull.update(fresh)
             self.number += len(lines)
@@ -188,6 +193,10 @@ class Analysis:
         if first is not raised and any(one.raised is first for one in self.last.exceptions):
             return
         keep(self.last.exceptions, Said(raised.number, raised.text, raised=raised))
+
+
+def _bytes(texts: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(dict.fromkeys(text.encode() for text in texts))
 
 
 def _words_of_warnings() -> Iterable[str]:

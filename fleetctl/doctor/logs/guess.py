@@ -107,22 +107,38 @@ _TYPES = (
     (r"(?:Argument|Validation|Usage|BadParameter)\w*", ARGUMENTS),
 )
 _SAID = (
-    (r"\b[Gg]loo\b|\btcp://|\brpc\b|[Ss]ocket closed|rendezvous|\bstore\b.*timed? ?out", NETWORK),
+    (
+        r"\b[Gg]loo\b|\btcp://|\brpc\b|[Ss]ocket closed|rendezvous|\bstore\b.*timed? ?out|[Tt]imed out initializing",
+        NETWORK,
+    ),
     (r"\bGPUs\b.*(?:available|exceed|required|visible)|number of (?:required )?GPUs", ARGUMENTS),
     (r"[Mm]odel (?:path|file|folder|directory)\b.*(?:exist|found)|\.(?:gguf|bin|safetensors)\b", LOADING),
-    (r"\bNCCL\b", TOGETHER),
+    (r"\bNCCL\b|all_?reduce|all_?gather|collective", TOGETHER),
+    (
+        r"[Kk]ernels?\b.*(?:unavailable|not (?:available|supported|found|implemented))|on (?:current|this) platform",
+        KERNEL,
+    ),
     (
         r"torch::k\w+|\bsm_?\d{2,3}\b|compute capability|not implemented for '(?:Float8|BFloat16)|scalar type",
         KERNEL,
     ),
+    (r"\b[Ll]o[Rr][Aa]\b", LORA),
+    (r"[Ss]peculat|\b[Dd]raft|\b[Ee]agle", SPECULATION),
+    (r"[Gg]rammar|json.?schema|structured output|xgrammar", GRAMMAR),
+    (r"[Aa]ttention.backend|[Aa]ttention .*not supported", ATTENTION),
+    (r"KV.?cache|block.size|page.size|radix.cache", CACHE),
     (r"[Qq]uantiz", QUANTIZED),
-    (r"\.(?:cu|cuh|hpp)\b|jit_kernel|csrc/", KERNEL),
+    (r"\.(?:cu|cuh|hpp)\b|jit_kernel|csrc/|\b[Tt]riton\b|[Cc]utlass", KERNEL),
+    (r"chat.template|[Tt]okenizer|(?:config|preprocessor_config)\.json", FILES),
     (r"\bweights?\b|checkpoint", LOADING),
+    (r"\b(?:image|video|audio|pixel)s?\b|multi.?modal", MEDIA),
     (
-        r"--[a-z][\w-]+|[Aa]rgument\b(?! #)|must be (?:one of|set|specified)|cannot be used with|incompatible with",
+        r"--[a-z][\w-]+|[Aa]rgument\b(?! #)|"
+        r"must be (?:one of|set|specified|<=|>=|less|greater)|max_(?:model_len|num_\w+)|"
+        r"cannot be used with|incompatible with|not compatible with",
         ARGUMENTS,
     ),
-    (r"(?:config|tokenizer\w*|preprocessor_config)\.json", FILES),
+    (r"CUDA|\bcuda\b|\bGPU\b", GPUS),
 )
 _PARTS = (
     (r"/speculative/|/spec_decode/|eagle|dflash|_mtp\b|_nextn\b|ngram_|draft", SPECULATION),

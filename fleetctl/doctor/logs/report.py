@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from fleetctl.doctor.finding import Finding, Remedy, Severity
 from fleetctl.doctor.logs.analysis import Analysis
@@ -15,6 +14,7 @@ from fleetctl.doctor.logs.traceback import Raised
 from fleetctl.doctor.signatures import SIGNATURES, by_id
 
 SHOWN = 5
+_NO_PROGRESS = re.compile(r"NCCL|[Cc]ustom[ _]all-?_?reduce|^\(.*\)$")
 _LAST = [(re.compile(one.pattern), one) for one in SIGNATURES if one.verdict == "last"]
 
 
@@ -109,12 +109,17 @@ def _of_counts(start: Start, where: str) -> Iterator[Finding]:
 
 
 def _of_end(analysis: Analysis, where: str) -> Iterator[Finding]:
-    """A log that ends where something must follow."""
-    last: Any = analysis.tail[-1] if analysis.tail else ""
-    for pattern, known in _LAST:
-        if pattern.search(last):
-            evidence = (f"the log ends with: {_short(last)}",)
-            yield Finding(known.id, "error", known.reason, where, evidence, known.remedy)
+    """A log that ends where something must follow; what of NCCL and its users follows is no progress."""
+    if analysis.last.ready:
+        return
+    for last in reversed(analysis.tail):
+        for pattern, known in _LAST:
+            if pattern.search(last):
+                evidence = (f"the log ends after: {_short(last)}",)
+                yield Finding(known.id, "error", known.reason, where, evidence, known.remedy)
+                return
+        if not _NO_PROGRESS.search(last):
+            return
 
 
 def _short(text: str) -> str:

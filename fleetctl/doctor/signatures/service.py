@@ -32,6 +32,24 @@ SVC = [
         "correct the path (an environment that was moved or removed: `fleetctl env list`), then deploy again",
     ),
     Signature(
+        "svc-command",
+        r": (?:line \d+: )?[\w./-]+: (?:command )?not found$|^exec \S+: |exec format error"
+        r"|executable file not found in \$PATH"
+        r"|can't open file '[^']*': \[Errno 2\]|bad interpreter: ",
+        "a program or script that the service calls is not there (not installed, another path, or no "
+        "interpreter)",
+        "install it in the environment, or correct its path",
+    ),
+    Signature(
+        "svc-terminated",
+        r"KeyboardInterrupt: terminated|SystemExit: (?:143|15)|Terminated$"
+        r"|[Rr]eceived (?:signal )?SIGTERM.{0,40}before|Liveness probe failed"
+        r"|Startup probe failed|Readiness probe failed",
+        "the server was stopped from outside before it was ready: a probe, a start timeout, or a person",
+        "a longer time for the start (TimeoutStartSec, a startup probe's failureThreshold): loading takes "
+        "minutes",
+    ),
+    Signature(
         "svc-user",
         r"status=21[67]/(?:USER|GROUP)|Failed to determine (?:user|group) credentials|status=217/USER",
         "the unit's user or group is not there",
