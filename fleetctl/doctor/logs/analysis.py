@@ -24,7 +24,7 @@ MOST_SHAPES = 60_000
 MOST_SOURCES = 200
 MOST_ASKED = 5000
 TAIL = 40
-MANY = 50_000
+MANY = 20_000
 LONGEST_OPEN = 4000
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
 _OTHERS = ('File "', "OutOfResources", "Interrupt", "what():", "Signal", "exitcode")
@@ -81,7 +81,7 @@ class Analysis:
         fragments = self._fragments if is_repeating else self._certain
         possible = [fragment for fragment in fragments if fragment in together]
         if not self._open and not possible:
-            self._dull.update(fresh)
+            self._dull.update(fresh if is_repeating else ())
             self.number += len(lines)
             return
         for raw, shape in zip(lines, shapes, strict=True):
@@ -92,7 +92,8 @@ class Analysis:
             elif shape in self._dull:
                 continue
             elif not any(fragment in shape for fragment in possible):
-                self._dull.add(shape)
+                if is_repeating:
+                    self._dull.add(shape)
                 continue
             for line in parts(raw):
                 self._line(line)
