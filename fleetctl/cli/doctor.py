@@ -87,14 +87,17 @@ def doctor(
 
     Exit 5 where an error stands, 0 with warnings alone; 8 where some hosts failed, 3 where all did.
     """
+    from fleetctl.cli.output import Output
+    from fleetctl.doctor.diagnosis import document
     from fleetctl.doctor.examination import Asked, examine_all
+    from fleetctl.errors import FleetError
 
-    asked = Asked(hosts or [], environment, service, local, facts, logs or [], deep)
     if json and markdown:
-        raise _one_too_many("--json and --markdown")
-    results = examine_all(asked, _listener(json))
+        raise FleetError("--json and --markdown are one too many", fix="name one of them")
+    asked = Asked(hosts or [], environment, service, local, facts, logs or [], deep)
+    results = examine_all(asked)
     if json:
-        _document(results)
+        Output(json=True).document(document(results))
     elif markdown:
         _markdown(asked, results)
     else:
@@ -112,18 +115,6 @@ def exit_code(results: dict[str, Diagnosis | FleetError]) -> Exit:
         return failed
     wrong = any(not isinstance(one, FleetError) and one.has_error for one in results.values())
     return Exit.PREFLIGHT if wrong else Exit.OK
-
-
-def _document(results: dict[str, Diagnosis | FleetError]) -> None:
-    from fleetctl.cli.output import Output
-    from fleetctl.doctor.diagnosis import document
-    from fleetctl.errors import FleetError
-
-    hosts: list[dict[str, Any]] = [
-        {"host": name, "error": one.to_dict()} if isinstance(one, FleetError) else one.to_dict()
-        for name, one in results.items()
-    ]
-    Output(json=True).document(document(hosts))
 
 
 def _markdown(asked: Asked, results: dict[str, Diagnosis | FleetError]) -> None:
@@ -160,13 +151,3 @@ def _errors(output: Any, results: dict[str, Diagnosis | FleetError]) -> None:
     for one in results.values():
         if isinstance(one, FleetError):
             output.print_error(one)
-
-
-def _listener(json: bool) -> Any:
-    return lambda event: None
-
-
-def _one_too_many(what: str) -> FleetError:
-    from fleetctl.errors import FleetError
-
-    return FleetError(f"{what} are one too many", fix="name one of them")

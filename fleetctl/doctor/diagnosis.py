@@ -9,6 +9,7 @@ from typing import Any
 
 from fleetctl.doctor.finding import SEVERITIES, Finding, Severity
 from fleetctl.doctor.rule import RULES, Context, Rule, examine
+from fleetctl.errors import FleetError
 
 SCHEMA = 1
 
@@ -112,6 +113,12 @@ def _unique(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
-def document(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The one JSON document of ``doctor --json``."""
-    return {"schema": SCHEMA, "hosts": list(results)}
+def document(results: Mapping[str, Diagnosis | FleetError]) -> dict[str, Any]:
+    """The one JSON document of ``doctor --json``; a host that failed has its ``error`` and the same keys."""
+    hosts = [
+        {**Diagnosis(name).to_dict(), "error": one.to_dict()}
+        if isinstance(one, FleetError)
+        else one.to_dict()
+        for name, one in results.items()
+    ]
+    return {"schema": SCHEMA, "hosts": hosts}

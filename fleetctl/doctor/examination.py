@@ -13,7 +13,7 @@ from typing import Any
 import fleetctl.doctor.rules  # noqa: F401  registers the rules
 from fleetctl.doctor.diagnosis import Diagnosis, diagnose
 from fleetctl.doctor.facts import Here, gather, gather_local, load_facts, pick
-from fleetctl.doctor.logs import diagnose_log
+from fleetctl.doctor.known import mapping
 from fleetctl.doctor.rule import Context
 from fleetctl.doctor.subjects import Subject, contexts, subjects, subjects_of_facts
 from fleetctl.environment.place import Place, choose
@@ -26,7 +26,6 @@ from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.fleet import on_hosts
 
 Json = dict[str, Any]
-OnEvent = Callable[[Json], None]
 Results = dict[str, Diagnosis | FleetError]
 
 
@@ -44,7 +43,7 @@ class Asked:
     deep: bool = False
 
 
-def examine_all(asked: Asked, on_event: OnEvent) -> Results:
+def examine_all(asked: Asked) -> Results:
     """A diagnosis for each host (log, file of facts) by name; its FleetError where that host failed.
 
     FleetError (exit 2) for what does not go together, for names that nobody knows and for files that are not what
@@ -54,13 +53,15 @@ def examine_all(asked: Asked, on_event: OnEvent) -> Results:
     if asked.facts is not None:
         return _recorded(asked, load_facts(asked.facts))
     if asked.local:
-        return _local(asked, on_event)
+        return _local(asked)
     if asked.logs and not asked.hosts:
+        from fleetctl.doctor.logs import diagnose_log
+
         name = ", ".join("standard input" if log == "-" else log for log in asked.logs)
         return {name: diagnose(name, [], diagnose_log(asked.logs))}
     fleet = load_fleet()
     chosen, environment = _chosen(fleet, asked)
-    return on_hosts(chosen, lambda host: _on_host(host, asked, environment, on_event))
+    return on_hosts(chosen, lambda host: _on_host(host, asked, environment))
 
 
 def check(asked: Asked) -> None:
@@ -127,22 +128,17 @@ def _chosen(fleet: Fleet, asked: Asked) -> tuple[list[Host], str | None]:
     return hosts, environment
 
 
-def _on_host(host: Host, asked: Asked, environment: str | None, on_event: OnEvent) -> Diagnosis:
-    def tell(event: Json) -> None:
-        on_event({**event, "host": host.name})
-
+def _on_host(host: Host, asked: Asked, environment: str | None) -> Diagnosis:
     with open_agent(host) as agent:
-        return _of_host(host, agent, asked, environment, tell)
+        return _of_host(host, agent, asked, environment)
 
 
-def _of_host(
-    host: Host, agent: Agent | Here, asked: Asked, environment: str | None, on_event: OnEvent
-) -> Diagnosis:
+def _of_host(host: Host, agent: Agent | Here, asked: Asked, environment: str | None) -> Diagnosis:
     """What an inventory says of a host, examined with the facts of the machine that ``agent`` is on."""
     path = _placed(host, environment, lambda: agent.call("environment.list"))
     services = [asked.service] if asked.service else [] if path else None
     more = [path] if path else [] if services else _unused(host)
-    facts = gather(agent, host, services=services, environments=more, deep=asked.deep, on_event=on_event)
+    facts = gather(agent, host, services=services, environments=more, deep=asked.deep)
     return _examined(host, facts, asked, path)
 
 
@@ -184,13 +180,13 @@ def _recorded(asked: Asked, facts: Json) -> Results:
     return {name: _diagnosed(name, facts, chosen, asked)}
 
 
-def _local(asked: Asked, on_event: OnEvent) -> Results:
+def _local(asked: Asked) -> Results:
     """This machine: as the host named, or by itself with the environment named or the one that is active."""
     if asked.hosts:
         host = select_host(load_fleet(), asked.hosts[0])
-        return {host.name: _of_host(host, Here(), asked, asked.environment, on_event)}
+        return {host.name: _of_host(host, Here(), asked, asked.environment)}
     here = asked.environment or os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
-    facts = gather_local(environments=[here] if here else [], deep=asked.deep, on_event=on_event)
+    facts = gather_local(environments=[here] if here else [], deep=asked.deep)
     name = str(facts.get("hostname"))
     return {name: _diagnosed(name, facts, subjects_of_facts(facts), asked)}
 
@@ -198,7 +194,7 @@ def _local(asked: Asked, on_event: OnEvent) -> Results:
 def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagnosis:
     if asked.service:
         select_service(host, service=asked.service)
-    named = pick(facts, "named", "environments", default={})
+    named = mapping(pick(facts, "named", "environments"))
     paths = {name: named.get(name) or entry.path for name, entry in host.environments.items()}
     chosen = subjects(host, paths, asked.service, path, facts.get("units"))
     return _diagnosed(host.name, _brought(host, facts), chosen, asked)
@@ -207,15 +203,18 @@ def _examined(host: Host, facts: Json, asked: Asked, path: str | None) -> Diagno
 def _brought(host: Host, facts: Json) -> Json:
     """Facts without the models that are not there yet because a deploy sends them."""
     sent = {one.path for one in host.models.values() if one.source}
-    models = pick(facts, "models", default={})
+    models = mapping(facts.get("models"))
     kept = {path: one for path, one in models.items() if path not in sent or pick(one, "exists") is not False}
     return {**facts, "models": kept}
 
 
 def _diagnosed(name: str, facts: Json, chosen: list[Subject], asked: Asked) -> Diagnosis:
     known = contexts(facts, chosen)
-    logged = diagnose_log(asked.logs, _of_all(known)) if asked.logs else []
-    return diagnose(name, known, logged)
+    if not asked.logs:
+        return diagnose(name, known)
+    from fleetctl.doctor.logs import diagnose_log
+
+    return diagnose(name, known, diagnose_log(asked.logs, _of_all(known)))
 
 
 def _of_all(known: list[tuple[str, Context]]) -> Context:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.doctor.finding import Finding, Remedy
+from fleetctl.doctor.known import at
 from fleetctl.doctor.rule import RULES, Context, Rule, ServiceView, examine
 from fleetctl.inventory.models import Argument, Service
 
 ROUNDS = 4
 LEFT_FAMILIES = {"SVC"}
+CARD_FAMILIES = {"ARCH", "DRV", "GPU"}
 LEFT_RULES = {
     "gpu-lost",
     "gpu-missing",
@@ -83,9 +85,7 @@ def prescribe(
     """
     view = context.service
     assert view is not None
-    asked = {
-        one.id: one for one in rules.values() if one.family not in LEFT_FAMILIES and one.id not in LEFT_RULES
-    }
+    asked = _asked(context, view, rules)
     applied: dict[str, Applied] = {}
     offered: dict[str, Applied] = {}
     notes: list[str] = []
@@ -110,6 +110,13 @@ def prescribe(
         tuple(findings),
         tuple(dict.fromkeys(notes)),
     )
+
+
+def _asked(context: Context, view: ServiceView, rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """The rules that concern a start. Cards and driver matter to what uses them: a service with GPUs, CUDA in it."""
+    uses_cuda = bool(view.gpus) and bool(at(context.bom or {}, "abi", "cuda"))
+    left = LEFT_FAMILIES if uses_cuda else LEFT_FAMILIES | CARD_FAMILIES
+    return {one.id: one for one in rules.values() if one.family not in left and one.id not in LEFT_RULES}
 
 
 def _told(found: Finding) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fleetctl.doctor.execstart import unit_arguments
 from fleetctl.doctor.facts import bom_of, pick
+from fleetctl.doctor.known import mapping
 from fleetctl.doctor.rule import Context, ServiceView
 from fleetctl.inventory.models import Host, Service
 from fleetctl.services.arguments import arguments, variables
@@ -83,4 +84,4 @@ def contexts(facts: Mapping[str, Any], chosen: Sequence[Subject]) -> list[tuple[
 
 def subjects_of_facts(facts: Mapping[str, Any]) -> list[Subject]:
     """Each environment that facts hold."""
-    return [Subject(str(path)) for path in pick(facts, "environments", default={})]
+    return [Subject(str(path)) for path in mapping(facts.get("environments"))]

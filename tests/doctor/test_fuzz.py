@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -42,15 +43,11 @@ def places(value: Json, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def put(value: Json, path: tuple[Any, ...], new: Json) -> None:
     """Replace what is at a place; where another change took that away, nothing happens."""
-    for key in path[:-1]:
-        try:
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        for key in path[:-1]:
             value = value[key]
-        except (KeyError, IndexError, TypeError):
-            return
-    if (isinstance(value, dict) and isinstance(path[-1], str)) or (
-        isinstance(value, list) and path[-1] < len(value)
-    ):
-        value[path[-1]] = new
+        if isinstance(value, dict | list):
+            value[path[-1]] = new
 
 
 FACTS = builders.facts({"apps": [{"pid": 1, "name": "python", "used_mib": 4, "gpu": 0, "unit": None}]})
@@ -65,7 +62,7 @@ PLACES = places(FACTS)
 
 def check(found: Diagnosis) -> None:
     """Every form of the output can be written."""
-    json.dumps(document([found.to_dict()]))
+    json.dumps(document({"ct200": found}))
     assert all(isinstance(text, str) for _, parts in lines(found) for text, _ in parts)
     assert markdown([found])
 

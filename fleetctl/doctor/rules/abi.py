@@ -33,7 +33,7 @@ SYSTEM = ("glibc", "GLIBC"), ("glibcxx", "GLIBCXX")
     "error",
     reason="A library built for one CUDA major finds neither its libraries nor its symbols beside a torch of another, "
     "and no search path bridges that.",
-    source="upstream facts 0.10 and 5.1 (sglang-kernel 0.4.2); sglang-omni#620; brief, fault 5",
+    source="read in the released wheels (sglang-kernel 0.4.2); sglang-omni#620; seen on the first hosts",
 )
 def cuda_major_of_torch(context: Context) -> Iterator[Found]:
     here = view(context)
@@ -112,7 +112,7 @@ def torch_library(context: Context) -> Iterator[Found]:
     "abi-system-library",
     "error",
     reason="Some libraries come from the host's system, and no wheel brings them.",
-    source="odysseus#6257 (libnuma); upstream facts 5.1; " + LOADER,
+    source="odysseus#6257 (libnuma); read in the released wheels; " + LOADER,
 )
 def system_library(context: Context) -> Iterator[Found]:
     here = view(context)
@@ -141,7 +141,7 @@ def system_library(context: Context) -> Iterator[Found]:
     "abi-torch-symbol",
     "error",
     reason="libtorch keeps no stable C++ ABI: an extension built against another version misses symbols.",
-    source="sglang#29317, #30562, #7033; upstream facts 2 (which kernel was built with which torch)",
+    source="sglang#29317, #30562, #7033; read in the released wheels (which kernel was built with which torch)",
 )
 def torch_symbol(context: Context) -> Iterator[Found]:
     here = view(context)

@@ -96,7 +96,7 @@ def unreadable(context: Context) -> Iterator[Found]:
     "abi-interpreter",
     "error",
     reason="A venv starts the Python that it was made with; where that is gone nothing of it runs.",
-    source="PEP 405; brief: /root/venv_sglang, links to a system's Python",
+    source="PEP 405; seen on the first hosts: /root/venv_sglang, links to a system's Python",
     remedy="install that Python on the host, or make the environment anew",
 )
 def interpreter(context: Context) -> Iterator[Found]:

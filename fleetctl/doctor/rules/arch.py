@@ -150,7 +150,7 @@ def ptx_of_newer_toolkit(context: Context) -> Iterator[Found]:
     reason="FlashInfer builds nothing for SM 12.x with a CUDA before 12.9, takes nvcc's version before torch's, and "
     "then says that the card is too old (sm75).",
     source="flashinfer 0.6.8.post1, compilation_context.py and jit/cpp_ext.py; flashinfer#3674, #3675, PR 3633; "
-    "vllm#50705; brief, fault 9",
+    "vllm#50705; seen on the first hosts",
 )
 def flashinfer_gate(context: Context) -> Iterator[Found]:
     here = view(context)

@@ -43,7 +43,7 @@ SM100_ONLY = ("trtllm_mha", "trtllm_mla", "fa4", "cutlass_mla")
     "cfg-ddtree-page-size",
     "error",
     reason="DDTree gives back the slots of rejected branches one by one, which pages of several tokens do not allow.",
-    source="brief.md, limits; sglang PR 29907",
+    source="seen on the first hosts; sglang PR 29907",
     remedy=Remedy("--page-size 1", arguments={"page-size": 1}),
 )
 def page_size(context: Context) -> Iterator[Found]:
@@ -57,7 +57,7 @@ def page_size(context: Context) -> Iterator[Found]:
     "error",
     reason="A hybrid model's recurrent state cannot be taken back when drafts are rejected, unless the radix cache "
     "keeps extra buffers or is off.",
-    source="sglang PR 22908; h200.md",
+    source="sglang PR 22908; seen with sglang 0.5.11 on an H200",
     remedy=Remedy(
         "--disable-radix-cache, or --mamba-scheduler-strategy extra_buffer (keeps the cache)",
         arguments={"disable-radix-cache": True},
@@ -112,7 +112,7 @@ def flash_attention(context: Context) -> Iterator[Found]:
     "cfg-backend-on-sm120",
     "error",
     reason="These attention kernels exist for data-centre Blackwell (SM 10.x) only; SM 12.x is another family.",
-    source="sglang#24633, flashinfer#3263, flashinfer#5445; upstream-details.md 3.2 and 5.1",
+    source="sglang#24633, flashinfer#3263, flashinfer#5445; read in the released wheels",
     remedy=Remedy("--attention-backend triton", arguments={"attention-backend": "triton"}),
 )
 def blackwell_backend(context: Context) -> Iterator[Found]:
@@ -139,7 +139,7 @@ def _backend(
     "cfg-tree-backend",
     "error",
     reason="A draft tree needs an attention mask of its own, which only some backends take.",
-    source="upstream-details.md 3.2",
+    source="read in the released wheels",
     remedy=Remedy("--attention-backend triton", arguments={"attention-backend": "triton"}),
 )
 def tree_backend(context: Context) -> Iterator[Found]:
@@ -155,7 +155,7 @@ def tree_backend(context: Context) -> Iterator[Found]:
     "cfg-dflash-parallel",
     "error",
     reason="DFlash reads hidden states of chosen layers in one process: pipeline stages and DP attention split them.",
-    source="upstream-details.md 1.1; h200.md",
+    source="read in the released wheels; seen with sglang 0.5.11 on an H200",
     remedy="one pipeline stage and no --enable-dp-attention; tensor parallelism works",
 )
 def parallel(context: Context) -> Iterator[Found]:
@@ -174,7 +174,7 @@ def parallel(context: Context) -> Iterator[Found]:
     "warning",
     reason="The mode says how tokens are drafted; arguments that say otherwise win, and what is measured has another "
     "name than it should.",
-    source="services/engines.py; brief.md, services",
+    source="services/engines.py: what each mode starts",
     remedy="take the arguments out of the service, or give it the mode that they are",
 )
 def mode(context: Context) -> Iterator[Found]:
@@ -202,7 +202,7 @@ def mode(context: Context) -> Iterator[Found]:
     "cfg-unknown-algorithm",
     "error",
     reason="The engine refuses an algorithm or a flag that it does not know, with status 2 and its usage.",
-    source="upstream-details.md 2: DFLASH since 0.5.11, DDTREE in no release; facts/logs/sglang-0.5.11-ddtree-cli.log",
+    source="read in the released wheels: DFLASH since 0.5.11, DDTREE in no release; its usage error, seen on an H200",
     remedy="an environment with the patch set that brings it (`fleetctl patch apply`), or the mode linear",
 )
 def unknown_algorithm(context: Context) -> Iterator[Found]:
@@ -233,7 +233,8 @@ def unknown_algorithm(context: Context) -> Iterator[Found]:
     "warning",
     reason="With this flag sibling branches see each other's recurrent state: what is committed is not what the model "
     "would have said.",
-    source="brief.md 14; upstream-details.md 3.3: right links make it lossless without the flag",
+    source="seen on the first hosts (acceptance fell at budget 32); read in the released wheels: right links make it "
+    "lossless without the flag",
     remedy=Remedy("take it out, with a patch set that links nodes to their parents"),
 )
 def hybrid_unsafe(context: Context) -> Iterator[Found]:
@@ -255,7 +256,7 @@ def hybrid_unsafe(context: Context) -> Iterator[Found]:
     "warning",
     reason="A verify pass costs by its nodes: beyond block size − 1 it costs more than the chain's, and without a "
     "second choice per depth it is the chain.",
-    source="brief.md, what was measured; upstream-details.md 1.2 and 1.3",
+    source="measured on the first hosts (budget 16 lost to 15); the DDTree paper",
     remedy="measure budgets against the chain (block size − 1, then 22 for a block of 16), with CUDA graphs in both",
 )
 def budget(context: Context) -> Iterator[Found]:
@@ -283,7 +284,7 @@ def budget(context: Context) -> Iterator[Found]:
     "cfg-hybrid-linear-backend",
     "error",
     reason="FlashInfer's kernel for recurrent layers knows no parents: a tree's verify pass raises.",
-    source="upstream-details.md 3.3: gdn_flashinfer.py wants retrieve_parent_token None",
+    source="read in the released wheels: gdn_flashinfer.py wants retrieve_parent_token None",
     remedy=Remedy("--linear-attn-backend triton", arguments={"linear-attn-backend": "triton"}),
 )
 def linear_backend(context: Context) -> Iterator[Found]:
@@ -356,7 +357,7 @@ def heads(context: Context) -> Iterator[Found]:
     "cfg-cuda-graph",
     "info",
     reason="Without CUDA graphs every kernel is launched by itself: single requests are slower, trees most of all.",
-    source="upstream-details.md 0.5 and 4.4",
+    source="read in the released wheels",
     remedy="take --disable-cuda-graph out once the service runs; compare modes with the same setting only",
 )
 def cuda_graph(context: Context) -> Iterator[Found]:

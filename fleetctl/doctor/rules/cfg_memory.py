@@ -68,7 +68,7 @@ def state_bytes(context: Context, service: ServiceView) -> int:
     "error",
     reason="On a hybrid model each request slot keeps a recurrent state per drafted token of a verify pass; DFLASH has "
     "48 slots unless told otherwise.",
-    source="upstream-details.md 3.3, memory; sglang#28730, sglang#36889",
+    source="read in the released wheels; sglang#28730, sglang#36889",
     remedy="--max-running-requests",
 )
 def hybrid_requests(context: Context) -> Iterator[Found]:
@@ -106,7 +106,7 @@ def hybrid_requests(context: Context) -> Iterator[Found]:
     "warning",
     reason="Every running request of a hybrid model holds a slot of the state cache: with fewer slots than requests "
     "the rest waits.",
-    source="SGLang: --max-mamba-cache-size; h200.md",
+    source="SGLang: --max-mamba-cache-size; seen with sglang 0.5.11 on an H200",
     remedy="--max-mamba-cache-size of at least --max-running-requests",
 )
 def hybrid_cache(context: Context) -> Iterator[Found]:

@@ -14,7 +14,7 @@ TOLD_ELSEWHERE = ("gpus", "cuda", "environments.")
     "pkg-environment-unreadable",
     "error",
     reason="A service starts from its environment; where that is none, nothing of it runs.",
-    source="bom.capture's refusal; brief: /root/venv_sglang, links to a system's Python and no packages",
+    source="bom.capture's refusal; seen on the first hosts: links to a system's Python and no packages",
     remedy="correct the environment's path in the inventory, or make it: `fleetctl env build`, `fleetctl env clone`",
 )
 def unreadable(context: Context) -> Iterator[Found]:

@@ -20,7 +20,7 @@ SMI = "nvidia-smi, `--help-query-gpu`"
     "gpu-lost",
     "error",
     reason="A card that does not answer cannot serve, and a query of all cards may fail with it.",
-    source="brief.md: GPU 1 died after a Triton crash; nvidia-smi's answers, recorded",
+    source="seen on the first hosts: GPU 1 died after a Triton crash; nvidia-smi's answers, recorded",
     remedy=Remedy(
         "give the slot another GPU, and reboot the host to get the card back; where it does not come back, check "
         "power and seating, then replace it",
@@ -133,7 +133,7 @@ def _xid_severity(known: Xid, card: Json) -> Severity:
     "gpu-memory-held",
     "error",
     reason="A model needs nearly all of a card's memory; what a stranger holds of it is missing at start.",
-    source="h200.md: failed starts and stopped engines keep GPU memory; vllm#55510, sglang#23627",
+    source="seen with sglang 0.5.11 on an H200 (failed starts keep GPU memory); vllm#55510, sglang#23627",
     remedy="stop that process (its whole control group), or give the slot another GPU",
 )
 def memory_held(context: Context) -> Iterator[Found]:

@@ -82,7 +82,7 @@ def _names(value: Any) -> list[str]:
     "error",
     reason="SGLang lays out a hybrid model's layers by full_attention_interval, which transformers drops when it "
     "saves a configuration.",
-    source="h200.md; shared/facts/logs/sglang-0.5.11-hybrid.log",
+    source="seen with sglang 0.5.11 on an H200 (hybrid model)",
     remedy=Remedy(
         "add full_attention_interval to the model's config.json (in text_config where there is one; the original "
         "model's file has it), or install the transformers that this sglang pins"
@@ -105,7 +105,7 @@ def config_fields(context: Context) -> Iterator[Found]:
     "model-drafter",
     "error",
     reason="A DFlash drafter has neither embedding nor head: it reads one target's hidden states and fits no other.",
-    source="upstream.md, DFlash: config.json of drafter and target",
+    source="DFlash drafters as published: config.json of drafter and target",
     remedy="take the drafter that was trained for this target",
 )
 def drafter(context: Context) -> Iterator[Found]:
@@ -145,7 +145,7 @@ def _ids(dflash: Json, target: Json, where: str) -> Iterator[Found]:
     "model-drafter-block",
     "error",
     reason="A DFlash drafter was trained for one block size; more tokens than that it cannot draft.",
-    source="upstream.md: block_size of the drafter's config; --speculative-dflash-block-size overrides it",
+    source="DFlash drafters as published: block_size; --speculative-dflash-block-size overrides it",
     remedy="leave --speculative-dflash-block-size out, or at most at the drafter's block_size",
 )
 def drafter_block(context: Context) -> Iterator[Found]:
@@ -167,7 +167,7 @@ def drafter_block(context: Context) -> Iterator[Found]:
     "warning",
     reason="SGLang before 0.5.14 lets a drafter's sliding-window layers see everything, so it drafts worse the longer "
     "the context is.",
-    source="upstream-details.md 0.7; z-lab/dflash#126",
+    source="z-lab/dflash#126",
     remedy=Remedy("sglang 0.5.14 or later for long contexts", packages=("sglang>=0.5.14",)),
 )
 def drafter_window(context: Context) -> Iterator[Found]:
@@ -227,7 +227,7 @@ def too_big(context: Context) -> Iterator[Found]:
     "warning",
     reason="A model in RAM ends with the host's next start and takes memory from everything else; on a full tmpfs a "
     "copy is cut without a word.",
-    source="brief.md: the model is a RAM-backed copy in /dev/shm",
+    source="seen on the first hosts: the model is a RAM-backed copy in /dev/shm",
     remedy="free some of the tmpfs or make it larger (`mount -o remount,size=…`), or keep the model on a disk",
 )
 def full_tmpfs(context: Context) -> Iterator[Found]:

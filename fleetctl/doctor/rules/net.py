@@ -19,7 +19,7 @@ RUNNING = ("active", "activating", "reloading")
     "net-port-stranger",
     "error",
     reason="SGLang loads the whole model before it finds its port taken, and probes meanwhile reach the stranger.",
-    source="h200.md, port taken",
+    source="seen with sglang 0.5.11 on an H200",
     remedy=Remedy("stop that process, or give the slot another port", commands=("ss -ltnp",)),
 )
 def stranger(context: Context) -> Iterator[Found]:
@@ -52,7 +52,7 @@ def _port(unit: object) -> int | None:
     "net-port-shared",
     "error",
     reason="Of two units on one port the second to start fails, and after a reboot that may be either.",
-    source="h200.md, port taken",
+    source="seen with sglang 0.5.11 on an H200",
     remedy="disable the one that is not wanted (`systemctl disable --now UNIT`), or give it another port",
 )
 def shared(context: Context) -> Iterator[Found]:

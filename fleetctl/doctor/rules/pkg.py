@@ -68,7 +68,7 @@ OWN_RULES = frozenset(["soundfile", "xgrammar", "flashinfer-cubin"])
     "pkg-engine",
     "error",
     reason="A service's engine must be in the environment that its unit names.",
-    source="brief, fault 1: a host with no SGLang at all",
+    source="seen on the first hosts: a host with no SGLang at all",
 )
 def engine_missing(context: Context) -> Iterator[Found]:
     here, service = view(context), context.service
@@ -84,7 +84,7 @@ def engine_missing(context: Context) -> Iterator[Found]:
     "pkg-soundfile",
     "error",
     reason="SGLang's server imports soundfile at its start, whatever it serves.",
-    source="sglang 0.5.11, entrypoints/openai/streaming_asr.py:5; upstream facts 5.1; brief, fault 7",
+    source="sglang 0.5.11, entrypoints/openai/streaming_asr.py:5; read in the released wheels; seen on the first hosts",
 )
 def soundfile(context: Context) -> Iterator[Found]:
     here = _of_sglang(context)
@@ -104,7 +104,7 @@ def soundfile(context: Context) -> Iterator[Found]:
     "pkg-structural-tag",
     "error",
     reason="SGLang's grammar backend imports StructuralTag of xgrammar, which older ones do not have.",
-    source="sglang 0.5.11, constrained/xgrammar_backend.py:22; xgrammar 0.1.10 and 0.1.32; brief, fault 8",
+    source="sglang 0.5.11, constrained/xgrammar_backend.py:22; xgrammar 0.1.10 and 0.1.32; seen on the first hosts",
 )
 def structural_tag(context: Context) -> Iterator[Found]:
     here = _of_sglang(context)
@@ -125,7 +125,7 @@ def structural_tag(context: Context) -> Iterator[Found]:
     "pkg-mm-mxfp8",
     "error",
     reason="SGLang imports mm_mxfp8 of flashinfer on Blackwell cards, which older ones do not have.",
-    source="sglang 0.5.11, layers/quantization/fp8_utils.py:226; brief, fault 4",
+    source="sglang 0.5.11, layers/quantization/fp8_utils.py:226; seen on the first hosts",
 )
 def mm_mxfp8(context: Context) -> Iterator[Found]:
     here = _of_sglang(context)
@@ -149,7 +149,7 @@ def mm_mxfp8(context: Context) -> Iterator[Found]:
     "error",
     reason="flashinfer compares its version with those of its cubin and jit-cache packages when it is imported, and "
     "stops where they differ.",
-    source="Export-Deploy#679, vllm#49804; flashinfer's __init__; upstream facts 5.1",
+    source="Export-Deploy#679, vllm#49804; flashinfer's __init__; read in the released wheels",
 )
 def cubin(context: Context) -> Iterator[Found]:
     here = view(context)

@@ -25,7 +25,7 @@ SAME_FILES = (
     "error",
     reason="A copy of a package inside itself is what a copy to the wrong place leaves: which of the two is imported "
     "depends on the folder that a program starts in.",
-    source="brief, fault 3 (sglang/sglang/srt)",
+    source="seen on the first hosts (sglang/sglang/srt)",
 )
 def nested_copy(context: Context) -> Iterator[Found]:
     here = view(context)

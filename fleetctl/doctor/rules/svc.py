@@ -63,7 +63,7 @@ def failed(context: Context) -> Iterator[Found]:
     "svc-restarts",
     "warning",
     reason="A unit that systemd starts again and again looks active between two deaths.",
-    source="systemd: NRestarts; brief.md 10",
+    source="systemd: NRestarts; seen on the first hosts",
     remedy=Remedy("read why it died (`fleetctl doctor --log`)", commands=("journalctl -u UNIT -n 200",)),
 )
 def restarts(context: Context) -> Iterator[Found]:
@@ -105,7 +105,7 @@ def changed(context: Context) -> Iterator[Found]:
     "error",
     reason="A unit is active as soon as its process runs; a server that says 503 long after hangs in loading, or its "
     "scheduler is dead.",
-    source="h200.md: /health is 503 until the warm-up ends; sglang#6624",
+    source="seen with sglang 0.5.11 on an H200: /health is 503 until the warm-up ends; sglang#6624",
     remedy="read its log (`fleetctl logs`); restart it where nothing moves any more",
 )
 def not_ready(context: Context) -> Iterator[Found]:
@@ -158,7 +158,7 @@ def environment_gone(context: Context) -> Iterator[Found]:
     "warning",
     reason="After a refused request SGLang does not end on SIGTERM, and its scheduler outlives the launcher with the "
     "GPU's memory.",
-    source="h200.md, stop: 3 of 3 hang after a request refused with 400",
+    source="seen with sglang 0.5.11 on an H200: 3 of 3 hang after a request refused with 400",
     remedy="TimeoutStopSec=60 and KillMode=control-group in the unit (fleetctl's templates have both)",
 )
 def stop_hangs(context: Context) -> Iterator[Found]:

@@ -40,7 +40,7 @@ def libnuma(context: Context) -> Iterator[Found]:
     "sys-libsndfile",
     "error",
     reason="soundfile without libsndfile of its own loads the system's; SGLang imports soundfile at every start.",
-    source="python-soundfile's README; upstream-details.md 5.1",
+    source="python-soundfile's README; read in the released wheels",
     remedy=Remedy(
         "install libsndfile, or soundfile's wheel for this platform, which brings it",
         commands=("apt-get install libsndfile1",),
