@@ -340,7 +340,9 @@ def test_plans_carry_what_ends_a_wait() -> None:
 
 FAULTS = Path(__file__).parent
 LEARNED = yaml.safe_load((FAULTS / "learned.yaml").read_text())
-ASIDE = [one for path in sorted((FAULTS / "holdout").glob("*.yaml")) for one in yaml.safe_load(path.read_text())]
+ASIDE = [
+    one for path in sorted((FAULTS / "holdout").glob("*.yaml")) for one in yaml.safe_load(path.read_text())
+]
 
 
 @pytest.mark.parametrize("fault", LEARNED, ids=lambda one: str(one["id"]))
@@ -353,6 +355,8 @@ def test_reported_faults_that_were_learned_from(fault: dict[str, Any]) -> None:
 
 
 def test_what_is_set_aside_is_answered_mostly_right() -> None:
-    families = sum(1 for one in ASIDE for found in diagnose_text(one["log"])[:1] if found.family in one["family"])
+    families = sum(
+        1 for one in ASIDE for found in diagnose_text(one["log"])[:1] if found.family in one["family"]
+    )
     assert len(ASIDE) >= 30
     assert families / len(ASIDE) >= 0.8
