@@ -10,9 +10,9 @@ EXCEPTION = re.compile(
 )
 # A logger's line below an error's level; a line with a time and no level, unless it names an error.
 NOTE = re.compile(
-    r"^(?:\([^)]*\) ?)?(?:\d{4}-\d\d-\d\d[T ][\d:.,+Z-]*(?: - [\w.]+)?[ |-]*)?(?:\[[^]]*\] ?)?"
-    r"(?:\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
-    r"|(?<=\] )(?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
+    r"^(?:\([^)]*\) ?)?(?:\d{4}-\d\d-\d\d[T ][\d:.,+Z-]*(?: - [\w.]+)?[ |-]*)?"
+    r"(?:(?:\[[^]]*\] ?)?\[?(?:DEBUG|INFO|WARNING|WARN|NOTICE)\b"
+    r"|\[\d{4}-\d\d-\d\d [^]]*\] (?!.*(?:rror\b|xception|raceback|atal|annot |ailed|CRITICAL|Killed)))"
 )
 # One of these stands in nearly every line that says that something is wrong, and in few others.
 SUSPICIOUS = (
@@ -55,14 +55,15 @@ class Signatures:
     """A table of signatures, compiled once. One that is no regular expression never matches.
 
     ``fatal`` ones end a wait at once. ``likely`` ones name a cause after the fact, in lines that look
-    suspicious. ``fragments``: a line with none of them matches nothing; they hold no digits.
+    suspicious (``thorough``: in any line). ``fragments``: a line with none of them matches nothing; they hold
+    no digits.
     """
 
-    def __init__(self, table: Sequence[Signature]) -> None:
+    def __init__(self, table: Sequence[Signature], thorough: bool = False) -> None:
         self._harmless: List["re.Pattern[str]"] = []
         self._known = Group()
         self._fatal = Group()
-        fatal_words: List[Sequence[str]] = []
+        certain: List[Sequence[str]] = []
         for signature in table:
             try:
                 pattern = re.compile(signature["pattern"])
@@ -74,8 +75,9 @@ class Signatures:
             self._known.add(pattern, signature)
             if signature.get("verdict") == "fatal":
                 self._fatal.add(pattern, signature)
-                fatal_words.append(signature.get("words") or ())
-        self.fragments = fragments(fatal_words)
+            if thorough or signature.get("verdict") == "fatal":
+                certain.append(signature.get("words") or ())
+        self.fragments = fragments(certain)
 
     def harmless(self, line: str) -> bool:
         """Whether the table says that this line may be ignored."""

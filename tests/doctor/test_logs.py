@@ -7,9 +7,12 @@ import gzip
 import io
 import json
 import lzma
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -333,3 +336,27 @@ def test_plans_carry_what_ends_a_wait() -> None:
     assert all(one["words"] for one in carried if one["verdict"] == "fatal"), (
         "else each line is tried against each"
     )
+
+
+FAULTS = Path(__file__).parent
+LEARNED = yaml.safe_load((FAULTS / "learned.yaml").read_text())
+ASIDE = [
+    one for path in sorted((FAULTS / "holdout").glob("*.yaml")) for one in yaml.safe_load(path.read_text())
+]
+
+
+@pytest.mark.parametrize("fault", LEARNED, ids=lambda one: str(one["id"]))
+def test_reported_faults_that_were_learned_from(fault: dict[str, Any]) -> None:
+    found = diagnose_text(fault["log"])
+    assert found, "nothing is said"
+    assert found[0].family in fault["family"]
+    text = f"{found[0].what} {found[0].remedy.text}"
+    assert [part for part in fault["says"] if not re.search(part, text, re.IGNORECASE)] == []
+
+
+def test_what_is_set_aside_is_answered_mostly_right() -> None:
+    families = sum(
+        1 for one in ASIDE for found in diagnose_text(one["log"])[:1] if found.family in one["family"]
+    )
+    assert len(ASIDE) >= 30
+    assert families / len(ASIDE) >= 0.8

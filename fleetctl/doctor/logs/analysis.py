@@ -16,6 +16,7 @@ from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
 INDENT = b"    "
+THROWN = re.compile(r"\s*what\(\):\s+(.*)")
 NO_CODE = (b"|", b"+", b"M")
 MESSAGE = re.compile(rb'"MESSAGE" ?: ?(?:"((?:[^"\\]|\\.)*)|\[)')
 SYSTEMD = b'"systemd"'
@@ -23,8 +24,10 @@ MOST_SHAPES = 60_000
 MOST_SOURCES = 200
 MOST_ASKED = 5000
 TAIL = 40
+MANY = 20_000
 LONGEST_OPEN = 4000
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
+_OTHERS = ('File "', "OutOfResources", "Interrupt", "what():", "Signal", "exitcode")
 # What only announces: its own cause follows it. The other consequences come after their cause.
 ANNOUNCE = (
     "svc-scheduler-exception",
@@ -44,9 +47,10 @@ class Analysis:
         self.number = 0
         self.starts = [Start(1)]
         self.tail: deque[str] = deque(maxlen=TAIL)
-        self._known = Signatures(_TABLE)
-        extra = (*_MARKS, "OutOfResources", "Interrupt", *_words_of_warnings())
-        self._fragments = tuple(dict.fromkeys(text.encode() for text in (*self._known.fragments, *extra)))
+        self._known = Signatures(_TABLE, thorough=True)
+        extra = (*_MARKS, *_OTHERS, *_words_of_warnings())
+        self._fragments = _bytes((*self._known.fragments, *extra))
+        self._certain = _bytes((*Signatures(_TABLE).fragments, *extra))
         self._dull: set[bytes] = set()
         self._asked: dict[str, dict[str, Any] | None] = {}
         self._plain = Assembler()
@@ -72,9 +76,12 @@ class Analysis:
             self._dull.clear()
         fresh = set(shapes).difference(self._dull)
         together = b"\n".join(fresh)
-        possible = [fragment for fragment in self._fragments if fragment in together]
+        # Where line after line was never seen before, only what is certain or looks suspicious is looked for.
+        is_repeating = self.number < MANY or len(together) * 4 < len(block)
+        fragments = self._fragments if is_repeating else self._certain
+        possible = [fragment for fragment in fragments if fragment in together]
         if not self._open and not possible:
-            self._dull.update(fresh)
+            self._dull.update(fresh if is_repeating else ())
             self.number += len(lines)
             return
         for raw, shape in zip(lines, shapes, strict=True):
@@ -85,7 +92,8 @@ class Analysis:
             elif shape in self._dull:
                 continue
             elif not any(fragment in shape for fragment in possible):
-                self._dull.add(shape)
+                if is_repeating:
+                    self._dull.add(shape)
                 continue
             for line in parts(raw):
                 self._line(line)
@@ -129,6 +137,8 @@ class Analysis:
             self._signed(signature, text)
         elif raised is not None:
             self._raised(raised)
+        elif thrown := THROWN.match(text):
+            self._raised(Raised("terminate", thrown[1], self.number, f"C++ exception: {thrown[1]}"))
         elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
             name, _, message = text.partition(":")
             self._raised(Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip()))
@@ -184,6 +194,10 @@ class Analysis:
         if first is not raised and any(one.raised is first for one in self.last.exceptions):
             return
         keep(self.last.exceptions, Said(raised.number, raised.text, raised=raised))
+
+
+def _bytes(texts: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(dict.fromkeys(text.encode() for text in texts))
 
 
 def _words_of_warnings() -> Iterable[str]:

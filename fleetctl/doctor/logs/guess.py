@@ -1,68 +1,202 @@
-"""The family of an exception that no signature knows: by its type, and by the module that raised it."""
+"""Where to look for an exception that no signature knows: the part of the engine or library that raised it."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from fleetctl.doctor.logs.traceback import Raised
 
-# The innermost frame that one of these knows counts; types before that.
+ENVIRONMENT = "compare the environment with one that works: `fleetctl env diff`"
+
+
+class Guess(NamedTuple):
+    """``part``: of an engine or library, in words; ``look``: how to go on."""
+
+    family: str
+    part: str
+    look: str
+
+
+SPECULATION = Guess(
+    "CFG",
+    "speculative decoding",
+    "start without speculation to see whether it is that; then the drafter (made for this model, its config) and the "
+    "--speculative-* arguments; else a later version of the engine",
+)
+GRAMMAR = Guess(
+    "CFG",
+    "structured output (grammar)",
+    "--grammar-backend none or another one; the xgrammar version that the engine pins",
+)
+ATTENTION = Guess(
+    "CFG",
+    "the attention backend",
+    "another --attention-backend; not every backend goes with every model, page size and way of speculation",
+)
+CACHE = Guess(
+    "CFG",
+    "the KV cache",
+    "the arguments of the cache: page size, radix cache, hybrid models' caches, its dtype; without speculation",
+)
+LORA = Guess("CFG", "LoRA", "the adapter's rank and modules against --max-lora-rank; start without it")
+ARGUMENTS = Guess(
+    "CFG",
+    "the check of the arguments",
+    "the arguments that the message names, for this version of the engine",
+)
+KERNEL = Guess(
+    "ARCH",
+    "compiled kernels",
+    "whether the libraries named have code for this card and the toolkit is new enough: `fleetctl doctor --env`; "
+    "another backend",
+)
+EXPERTS = Guess("ARCH", "the experts' kernels (MoE)", "another --moe-runner-backend; kernels for this card")
+QUANTIZED = Guess(
+    "MODEL",
+    "the quantization of the weights",
+    "the model in another quantization; whether this version has kernels for this one on this card",
+)
+LOADING = Guess(
+    "MODEL",
+    "loading the model's weights",
+    "that the model's files are whole, and that this version of the engine knows this checkpoint",
+)
+CLASS = Guess(
+    "MODEL",
+    "the model's own code",
+    "that this version of the engine knows this model and its config.json is as its authors wrote it",
+)
+FILES = Guess(
+    "MODEL",
+    "the model's configuration or tokenizer",
+    "the model's files, and the transformers version that the engine pins",
+)
+MEDIA = Guess(
+    "MODEL", "the model's image or audio processing", "its processor's files; the packages that it imports"
+)
+IMPORT = Guess("PKG", "importing a package", f"two packages of versions that do not fit; {ENVIRONMENT}")
+GPUS = Guess("GPU", "CUDA", "see `nvidia-smi` and the kernel's log for Xid errors")
+TOGETHER = Guess(
+    "GPU",
+    "the GPUs' communication",
+    "NCCL_DEBUG=INFO; NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce to see whether it is that",
+)
+NETWORK = Guess(
+    "NET",
+    "the network between processes or hosts",
+    "addresses, ports and firewall between them; GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the interface",
+)
+HOST = Guess("SYS", "the host's system", "the path or the limit that the message names")
+ENGINE = Guess(
+    "SVC", "the engine", "the traceback; the engine's issues for this message; a later version of it"
+)
+
 _TYPES = (
-    (r"(?:ModuleNotFound|Import)Error", "PKG"),
-    (r"(?:OutOfMemory|Accelerator|Cuda|NCCL|DistBackend)\w*Error", "GPU"),
-    (r"(?:PTXAS|Compilation|OutOfResources|Inductor|Unsupported\w*Arch)\w*", "ARCH"),
-    (r"(?:Safetensor|Hub|Repo\w*|Gated\w*|JSONDecode|Unpickling)\w*", "MODEL"),
-    (r"(?:Connection|Timeout|SSL|Socket|HTTP|URL|Proxy|DistNetwork|DistStore|gaierror)\w*", "NET"),
-    (r"(?:MemoryError|PermissionError|BlockingIOError|BrokenPipeError|IsADirectoryError|OSError)", "SYS"),
-    (r"(?:Argument|Validation|Usage|BadParameter)\w*", "CFG"),
+    (r"(?:ModuleNotFound|Import|PackageNotFound)\w*Error", IMPORT),
+    (r"(?:OutOfMemory|Accelerator|Cuda|CUDA)\w*Error", GPUS),
+    (r"(?:NCCL|DistBackend)\w*Error", TOGETHER),
+    (r"(?:PTXAS|Compilation|OutOfResources|Unsupported\w*Arch)\w*", KERNEL),
+    (r"(?:Safetensor|Unpickling)\w*", LOADING),
+    (r"(?:Hub|Repo\w*|Gated\w*|JSONDecode|HFValidation)\w*", FILES),
+    (
+        r"(?:Connection|SSL|Socket|HTTP|URL|Proxy|DistNetwork|DistStore|gaierror|Rpc|Actor|Ray|ClientConnector)\w*",
+        NETWORK,
+    ),
+    (r"(?:MemoryError|PermissionError|BlockingIOError|IsADirectoryError|NotADirectoryError)", HOST),
+    (r"(?:Argument|Validation|Usage|BadParameter)\w*", ARGUMENTS),
 )
-_MODULES = (
+_SAID = (
     (
-        r"/(?:argparse|server_args|arg_utils|typer|click|pydantic\w*|config_parser)\b|/vllm/config|/cli/",
-        "CFG",
+        r"\b[Gg]loo\b|\btcp://|\brpc\b|[Ss]ocket closed|rendezvous|\bstore\b.*timed? ?out|[Tt]imed out initializing",
+        NETWORK,
+    ),
+    (r"\bGPUs\b.*(?:available|exceed|required|visible)|number of (?:required )?GPUs", ARGUMENTS),
+    (r"[Mm]odel (?:path|file|folder|directory)\b.*(?:exist|found)|\.(?:gguf|bin|safetensors)\b", LOADING),
+    (r"\bNCCL\b|all_?reduce|all_?gather|collective", TOGETHER),
+    (
+        r"[Kk]ernels?\b.*(?:unavailable|not (?:available|supported|found|implemented))|on (?:current|this) platform",
+        KERNEL,
     ),
     (
-        r"/(?:transformers|tokenizers|safetensors|huggingface_hub|modelscope|sentencepiece|tiktoken|gguf)/",
-        "MODEL",
+        r"torch::k\w+|\bsm_?\d{2,3}\b|compute capability|not implemented for '(?:Float8|BFloat16)|scalar type",
+        KERNEL,
     ),
+    (r"\b[Ll]o[Rr][Aa]\b", LORA),
+    (r"[Ss]peculat|\b[Dd]raft|\b[Ee]agle", SPECULATION),
+    (r"[Gg]rammar|json.?schema|structured output|xgrammar", GRAMMAR),
+    (r"[Aa]ttention.backend|[Aa]ttention .*not supported", ATTENTION),
+    (r"KV.?cache|block.size|page.size|radix.cache", CACHE),
+    (r"[Qq]uantiz", QUANTIZED),
+    (r"\.(?:cu|cuh|hpp)\b|jit_kernel|csrc/|\b[Tt]riton\b|[Cc]utlass", KERNEL),
+    (r"chat.template|[Tt]okenizer|(?:config|preprocessor_config)\.json", FILES),
+    (r"\bweights?\b|checkpoint", LOADING),
+    (r"\b(?:image|video|audio|pixel)s?\b|multi.?modal", MEDIA),
     (
-        r"/(?:model_loader|weight_utils|model_executor/models|srt/models|srt/configs|model_config|hf_transformers)\w*",
-        "MODEL",
+        r"--[a-z][\w-]+|[Aa]rgument\b(?! #)|"
+        r"must be (?:one of|set|specified|<=|>=|less|greater)|max_(?:model_len|num_\w+)|"
+        r"cannot be used with|incompatible with|not compatible with",
+        ARGUMENTS,
     ),
-    (
-        r"/(?:flashinfer|triton|deep_gemm|tvm\w*|cutlass|flash_attn|xformers|bitsandbytes|_inductor|sgl_kernel)/",
-        "ARCH",
-    ),
-    (r"/(?:torch/cuda|cuda_graph_runner|cupy|pynvml)\b", "GPU"),
-    (r"/(?:torch/distributed|parallel_state|device_communicators|pynccl|custom_all_reduce|gloo)", "GPU"),
-    (r"/(?:requests|urllib3?|httpx|httpcore|aiohttp|socket|ssl|zmq|grpc)\b", "NET"),
-    (r"/(?:importlib|pkg_resources|pkgutil)\b|<frozen importlib", "PKG"),
-    (r"/(?:quantization)/", "MODEL"),
-    (r"/(?:speculative)/", "CFG"),
-    (r"/(?:subprocess|shutil|pathlib|tempfile|multiprocessing)\b", "SYS"),
+    (r"CUDA|\bcuda\b|\bGPU\b", GPUS),
 )
-_MESSAGES = (
-    (r"--[a-z][\w-]+|argument|must be (?:one of|set|specified)|incompatible with|cannot be used with", "CFG"),
-    (r"\b(?:CUDA|cuda|NCCL|GPU)\b", "GPU"),
-    (r"config\.json|tokenizer|weights?\b|checkpoint|safetensors|architecture", "MODEL"),
-    (r"\bsm_?\d{2,3}\b|compute capability|kernel", "ARCH"),
+_PARTS = (
+    (r"/speculative/|/spec_decode/|eagle|dflash|_mtp\b|_nextn\b|ngram_|draft", SPECULATION),
+    (r"/(?:xgrammar|outlines|llguidance|constrained|structured_output|guided_decoding)", GRAMMAR),
+    (r"/lora/", LORA),
+    (
+        r"/(?:argparse|server_args|arg_utils|typer|click|pydantic\w*)\b|/vllm/config|/engine/arg|/cli_args",
+        ARGUMENTS,
+    ),
+    (r"/(?:ray|zmq|grpc|requests|urllib3?|httpx|httpcore|aiohttp|socket|ssl)/|/socket\.py", NETWORK),
+    (r"/(?:model_loader|weight_utils|default_loader)|/safetensors/|/gguf/", LOADING),
+    (r"/quantization/|/compressed_tensors|/bitsandbytes/", QUANTIZED),
+    (r"/moe/|fused_moe|/ep_moe|/expert", EXPERTS),
+    (r"/attention/|_attention\b|flashmla|/mla/", ATTENTION),
+    (r"kv_cache|memory_pool|cache_engine|mem_cache|radix_cache|block_pool|allocator|hicache|lmcache", CACHE),
+    (r"/(?:multimodal|multi_modal|vision)\b|/processors?/|image_processing|processing_\w+\.py", MEDIA),
+    (
+        r"/(?:flashinfer|triton|deep_gemm|tvm\w*|cutlass|flash_attn|xformers|_inductor|sgl_kernel|cuda_graph)",
+        KERNEL,
+    ),
+    (r"/_custom_ops\.py|/torch/_ops\.py|/jit_kernel|/cuda_piecewise|/compilation/", KERNEL),
+    (r"/(?:models|model_executor/models|srt/models|srt/configs|transformers_utils)/", CLASS),
+    (
+        r"/(?:transformers|tokenizers|huggingface_hub|modelscope|sentencepiece|tiktoken)/|/hf_transformers",
+        FILES,
+    ),
+    (r"/(?:torch/cuda|cupy|pynvml)\b|/torch/cuda/", GPUS),
+    (r"/(?:torch/distributed|parallel_state|device_communicators|pynccl|custom_all_reduce)", TOGETHER),
+    (
+        r"/(?:importlib|pkg_resources|pkgutil)\b|<frozen importlib|/hub_kernels|/site-packages/kernels/",
+        IMPORT,
+    ),
+    (r"/(?:subprocess|shutil|pathlib|tempfile)\b", HOST),
 )
 _NOT_OWN = re.compile(
     r"/(?:torch/nn/modules|torch/utils|contextlib|asyncio|uvloop|concurrent|threading|runpy)\b|<frozen runpy"
 )
+_IMPORTING = re.compile(r"/(?:site|dist)-packages/")
+
+
+def guess(raised: Raised) -> Guess:
+    """Where to look first: by the type, by what is said, then by the innermost frame that tells a part."""
+    name = raised.type.rsplit(".", 1)[-1]
+    if found := _of(_TYPES, name, re.match):
+        return found
+    if any(of == "<module>" and _IMPORTING.search(path) for path, _, of in raised.frames):
+        return IMPORT
+    if found := _of(_SAID, f"{raised.type}: {raised.message}", re.search):
+        return found
+    for path, _, _ in reversed(raised.frames):
+        if not _NOT_OWN.search(path) and (found := _of(_PARTS, path, re.search)):
+            return found
+    return HOST if name in ("OSError", "FileNotFoundError", "TimeoutExpired") else ENGINE
 
 
 def family(raised: Raised) -> str:
-    """Where to look first; SVC where nothing says more."""
-    name = raised.type.rsplit(".", 1)[-1]
-    if found := next((kind for pattern, kind in _TYPES if re.match(pattern, name)), None):
-        return found
-    for path, _, _ in reversed(raised.frames):
-        if _NOT_OWN.search(path):
-            continue
-        if found := _of(_MODULES, path):
-            return found
-    return _of(_MESSAGES, raised.message) or "SVC"
+    """``CFG`` … of the guess."""
+    return guess(raised).family
 
 
 def module(raised: Raised) -> str:
@@ -74,5 +208,6 @@ def module(raised: Raised) -> str:
     return ""
 
 
-def _of(table: tuple[tuple[str, str], ...], text: str) -> str | None:
-    return next((kind for pattern, kind in table if re.search(pattern, text)), None)
+def _of(table: tuple[tuple[str, Guess], ...], text: str, how: object) -> Guess | None:
+    matches = re.match if how is re.match else re.search
+    return next((found for pattern, found in table if matches(pattern, text)), None)

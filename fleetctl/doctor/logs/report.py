@@ -5,28 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from fleetctl.doctor.finding import Finding, Remedy, Severity
 from fleetctl.doctor.logs.analysis import Analysis
-from fleetctl.doctor.logs.guess import family, module
+from fleetctl.doctor.logs.guess import family, guess, module
 from fleetctl.doctor.logs.starts import Said, Start
 from fleetctl.doctor.logs.traceback import Raised
 from fleetctl.doctor.signatures import SIGNATURES, by_id
 
 SHOWN = 5
+_NO_PROGRESS = re.compile(r"NCCL|[Cc]ustom[ _]all-?_?reduce|^\(.*\)$")
 _LAST = [(re.compile(one.pattern), one) for one in SIGNATURES if one.verdict == "last"]
-LOOK = {
-    "ABI": "compare the environment with one that works: `fleetctl env diff`",
-    "ARCH": "look whether the libraries named have code for this card: `fleetctl doctor --env`",
-    "PKG": "compare the environment with one that works: `fleetctl env diff`",
-    "GPU": "see `nvidia-smi` and the kernel's log for Xid errors",
-    "MODEL": "see that the model's files are whole and that this engine and transformers know it",
-    "SYS": "look at the path or the limit that the message names",
-    "NET": "look at the address that the message names",
-    "CFG": "look at the arguments that the message names, for this version of the engine",
-    "SVC": "look at the traceback; search the engine's issues for the message",
-}
 
 
 def findings(analysis: Analysis, where: str) -> list[Finding]:
@@ -74,20 +63,16 @@ def _finding(
 
 
 def _unknown(raised: Raised, said: Said, where: str, severity: Severity, prefix: str) -> Finding:
-    """An exception that no signature knows: named as such, with the family where to look first."""
+    """An exception that no signature knows: named as such, with the part that raised it and where to look first."""
     first = raised.first
-    kind = family(first)
-    of = module(first)
-    what = (
-        f"an exception that fleetctl does not know{f', raised in {of}' if of else ''}: {_short(first.text)}"
-    )
+    found, of = guess(first), module(first)
+    what = f"an exception that fleetctl does not know, in {found.part}{f' ({of})' if of else ''}: {_short(first.text)}"
     evidence = [said.shown] if first is raised else [f"line {first.number}: {_short(first.text)}", said.shown]
     if first.frames:
         path, line, name = first.frames[-1]
         evidence.append(f"raised in {path}:{line}{f', {name}' if name else ''}")
-    return Finding(
-        f"{kind.lower()}-exception", severity, prefix + what, where, tuple(evidence), Remedy(LOOK[kind])
-    )
+    rule = f"{found.family.lower()}-exception"
+    return Finding(rule, severity, prefix + what, where, tuple(evidence), Remedy(f"look at: {found.look}"))
 
 
 def _around(start: Start, cause: Said) -> Iterator[str]:
@@ -124,12 +109,17 @@ def _of_counts(start: Start, where: str) -> Iterator[Finding]:
 
 
 def _of_end(analysis: Analysis, where: str) -> Iterator[Finding]:
-    """A log that ends where something must follow."""
-    last: Any = analysis.tail[-1] if analysis.tail else ""
-    for pattern, known in _LAST:
-        if pattern.search(last):
-            evidence = (f"the log ends with: {_short(last)}",)
-            yield Finding(known.id, "error", known.reason, where, evidence, known.remedy)
+    """A log that ends where something must follow; what of NCCL and its users follows is no progress."""
+    if analysis.last.ready:
+        return
+    for last in reversed(analysis.tail):
+        for pattern, known in _LAST:
+            if pattern.search(last):
+                evidence = (f"the log ends after: {_short(last)}",)
+                yield Finding(known.id, "error", known.reason, where, evidence, known.remedy)
+                return
+        if not _NO_PROGRESS.search(last):
+            return
 
 
 def _short(text: str) -> str:

@@ -65,7 +65,9 @@ class Assembler:
             self._before, self.is_open = self._last, False
             return None
         if not self.is_open:
-            return None
+            if not text.lstrip().startswith('File "') or not _FRAME.search(text):
+                return None
+            self._open()
         return self._inside(text, number)
 
     def is_code(self, text: str) -> bool:

@@ -23,8 +23,19 @@ _ALL: list[Signature] = [
     *service.SVC,
     *harmless.HARMLESS,
 ]
+# What says least comes last among its kind.
+GENERIC = (
+    "abi-library",
+    "abi-undefined-symbol",
+    "gpu-driver-error",
+    "gpu-xid",
+    "pkg-missing-module",
+    "svc-command",
+)
 # The first that matches a line counts: causes before consequences, certain ones before likely ones.
-SIGNATURES: list[Signature] = sorted(_ALL, key=lambda one: (one.consequence, one.verdict != "fatal"))
+SIGNATURES: list[Signature] = sorted(
+    _ALL, key=lambda one: (one.consequence, one.verdict != "fatal", one.id in GENERIC)
+)
 
 by_id: dict[str, Signature] = {signature.id: signature for signature in SIGNATURES}
 

@@ -45,6 +45,13 @@ ABI = [
         "the nvidia-* packages that this torch pins; nothing of another version on LD_LIBRARY_PATH",
     ),
     Signature(
+        "abi-torch-library",
+        r"lib(?:torch|c10|torch_\w+|c10_\w+|caffe2\w*|shm"
+        r"|aoti\w*)\.so[\w.]*: cannot open shared object file",
+        "a package wants a library of another torch than the one installed (or torch was not imported first)",
+        "the package's build for this torch; import torch before it",
+    ),
+    Signature(
         "abi-glibc",
         r"version [`'\"]GLIBC_2\.\d+' not found",
         "a package was built for a newer glibc than this system has",
@@ -108,6 +115,12 @@ ABI = [
         r"|Detected that PyTorch and (?:torchvision|TorchAudio) were compiled with different CUDA",
         "torchvision or torchaudio is not the build for this torch",
         "torch, torchvision and torchaudio of one release and one CUDA tag",
+    ),
+    Signature(
+        "abi-library",
+        r"[\w+.-]+\.so[\w.]*: cannot open shared object file|error while loading shared libraries: ",
+        "a shared library is in no place that the loader searches",
+        "install the package that brings it; `ldconfig -p` and the environment's nvidia-* packages",
     ),
     Signature(
         "abi-elf",
@@ -200,7 +213,8 @@ ARCH = [
     ),
     Signature(
         "arch-backend",
-        r"TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
+        r"CUDA error \([^)]*(?:hopper|flash|fmha|cutlass|blackwell)[^)]*\): "
+        r"|TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
         r"|sm)_?\d+"
         r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell"
         r"|Ampere|B200|H100)"

@@ -98,6 +98,13 @@ GPU = [
         "the GPU",
     ),
     Signature(
+        "gpu-driver-error",
+        r"NVRM: .*(?:Check failed|Assertion failed|NV_ERR_\w+|failed with status)|nvidia-modeset: ERROR"
+        r"|NVRM: GPU\d* .*(?:fail|error)",
+        "the GPU's driver reports errors (NV_ERR_NO_MEMORY: it found no memory, on GB10 the host's)",
+        "less memory in use; then reset the GPU or reboot; the newest driver of this branch",
+    ),
+    Signature(
         "gpu-kv-cache",
         r"larger than the maximum number of tokens that can be stored in KV cache"
         r"|No available memory for the cache blocks"
@@ -203,7 +210,7 @@ GPU = [
     ),
     Signature(
         "gpu-nccl-p2p-hang",
-        r"NCCL INFO comm \w+ rank \d+ nranks (?!1 )\d+ .*Init COMPLETE",
+        r"NCCL INFO (?:\w+ )?comm \w+ rank \d+ nranks (?!1 )\d+ .*Init COMPLETE",
         "the first collective hangs: the GPUs have found each other and nothing follows (PCIe peer to peer)",
         "NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce; then look at IOMMU and ACS",
         "last",

@@ -25,7 +25,7 @@ MODEL = [
     Signature(
         "model-architecture",
         r"Model architectures? \S.*(?:are|is) not supported|Unsupported (?:model )?architectures?:?"
-        r"|has no (?:SGLang|vLLM) implementation|Cannot find model module|Model class .*not found"
+        r"|has no (?:SG[Ll]ang|vLLM) implementation|Cannot find model module|Model class .*not found"
         r"|failed to be inspected",
         "this engine does not know the model's architecture",
         "a later version of the engine that supports it, or another engine",

@@ -32,6 +32,24 @@ SVC = [
         "correct the path (an environment that was moved or removed: `fleetctl env list`), then deploy again",
     ),
     Signature(
+        "svc-command",
+        r": (?:line \d+: )?[\w./-]+: (?:command )?not found$|^exec \S+: |exec format error"
+        r"|executable file not found in \$PATH"
+        r"|can't open file '[^']*': \[Errno 2\]|bad interpreter: ",
+        "a program or script that the service calls is not there (not installed, another path, or no "
+        "interpreter)",
+        "install it in the environment, or correct its path",
+    ),
+    Signature(
+        "svc-terminated",
+        r"KeyboardInterrupt: terminated|SystemExit: (?:143|15)|Terminated$"
+        r"|[Rr]eceived (?:signal )?SIGTERM.{0,40}before|Liveness probe failed"
+        r"|Startup probe failed|Readiness probe failed",
+        "the server was stopped from outside before it was ready: a probe, a start timeout, or a person",
+        "a longer time for the start (TimeoutStartSec, a startup probe's failureThreshold): loading takes "
+        "minutes",
+    ),
+    Signature(
         "svc-user",
         r"status=21[67]/(?:USER|GROUP)|Failed to determine (?:user|group) credentials|status=217/USER",
         "the unit's user or group is not there",
@@ -71,6 +89,7 @@ SVC = [
         r"|!!!!!!! Segfault encountered",
         "a process crashed in compiled code",
         "the Python stack below that line names the library; its versions against what the engine pins",
+        consequence=True,
     ),
     Signature(
         "svc-stop-hangs",
@@ -118,6 +137,14 @@ SVC = [
         r"|Failed core proc",
         "a process of the engine failed",
         ABOVE,
+        consequence=True,
+    ),
+    Signature(
+        "svc-child-failed",
+        r"ChildFailedError|Signal \d+ \(SIG\w+\) received by PID|exitcode +: -\d+|ProcessRaisedException"
+        r"|ProcessExitedException",
+        "a child process ended by a signal or an error",
+        "what that process said before; its own log, where it has one",
         consequence=True,
     ),
     Signature(

@@ -41,6 +41,13 @@ SYS = [
         "install the distribution's package that brings it",
     ),
     Signature(
+        "sys-shm-full",
+        r"/dev/shm\b.*(?:No space left|Errno 28|Cannot allocate)|No space left on device.*/dev/shm",
+        "/dev/shm (shared memory) is full, not a disk",
+        "a larger /dev/shm (--shm-size, --ipc=host; a tmpfs mount option on a host), or free what lies there",
+        verdict="fatal",
+    ),
+    Signature(
         "sys-disk-full",
         r"No space left on device|\[Errno 28\]|Disk quota exceeded|\[Errno 122\]|SQLITE_FULL"
         r"|database or disk is full",
@@ -147,12 +154,22 @@ NET = [
     Signature(
         "net-rendezvous",
         r"DistNetworkError|The (?:client|server) socket has (?:timed out|failed)|DistStoreError|rendezvous"
-        r"|Timed out after \d+ seconds waiting for clients|Connection to .*store .*(?:failed|timed out)"
+        r"|Timed out (?:after \d+ seconds waiting for clients|initializing process group)"
+        r"|wait timeout after \d+ms|waitForInput: socket|Connection to .*store .*(?:failed|timed out)"
         r"|\[c10d\] The (?:client|server) socket",
         "the processes of the service do not find each other at start",
         "--dist-init-addr with an address that all hosts reach and a free port; a firewall; "
         "GLOO_SOCKET_IFNAME, "
         "NCCL_SOCKET_IFNAME",
+    ),
+    Signature(
+        "net-init-hang",
+        r"Init torch distributed begin\.$|Waiting for \S+ workers|Waiting for (?:other|all) (?:nodes"
+        r"|ranks|workers)",
+        "the log ends where the processes of the service wait for each other",
+        "that each of them runs and reaches --dist-init-addr; GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; "
+        "a firewall",
+        verdict="last",
     ),
     Signature(
         "net-interface",
