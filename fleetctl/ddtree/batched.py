@@ -171,7 +171,7 @@ def flat_mask(ancestor_mask: torch.Tensor, prefix_lens: torch.Tensor, total: int
     Every row sees the whole prefix and its ancestors. ``total`` is the sum of rows × (prefix + rows), which
     the caller knows on the host; ``prefix_lens`` int [requests] need not leave the device.
     """
-    requests, rows, _ = ancestor_mask.shape
+    rows = ancestor_mask.shape[1]
     device = ancestor_mask.device
     lengths = prefix_lens.to(torch.int64)
     widths = lengths + rows
