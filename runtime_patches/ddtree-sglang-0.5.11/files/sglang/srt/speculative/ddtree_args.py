@@ -243,9 +243,9 @@ def _bound_requests(args: Any, settings: Settings, config: Any) -> None:
     size = int(config.mamba2_cache_params.mamba_cache_per_req)
     megabytes = state_bytes(size, settings.rows, 1) / 2**20
     said = f"DDTREE: {settings.rows} node states of a hybrid model take {megabytes:.0f} MiB per request"
-    memory = _memory_bytes(args)
-    if not args.speculative_ddtree_requests_given and memory:
-        fit = requests_that_fit(size, settings.rows, memory)
+    if not args.speculative_ddtree_requests_given:
+        memory = _memory_bytes(args)
+        fit = requests_that_fit(size, settings.rows, memory) if memory else args.max_running_requests
         if fit < args.max_running_requests:
             args.max_running_requests = fit
             said += f"; max running requests is set to {fit}, --max-running-requests overrides it"
