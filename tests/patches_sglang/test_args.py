@@ -19,9 +19,13 @@ class Plain:
 
 
 class Hybrid:
-    """One with them: 1 MiB of state a request."""
+    """One with them, of Qwen3.5-27B's size: 146 MiB of state a node."""
 
-    mamba2_cache_params = SimpleNamespace(mamba_cache_per_req=1 << 20)
+    mamba2_cache_params = None  # what sglang's own figure is read from; it needs a process group
+    linear_layer_ids = tuple(range(48))
+    linear_num_key_heads, linear_key_head_dim = 16, 128
+    linear_num_value_heads, linear_value_head_dim = 48, 128
+    linear_conv_kernel_dim = 4
 
 
 def server(*flags: str, config: object | None = None, **over: Any) -> Any:
@@ -32,6 +36,8 @@ def server(*flags: str, config: object | None = None, **over: Any) -> Any:
         "device": "cuda",
         "page_size": 1,
         "max_running_requests": 48,
+        "mamba_ssm_dtype": None,
+        "tp_size": 1,
         "speculative_num_draft_tokens": 16,
         "speculative_num_steps": 1,
         "speculative_eagle_topk": 1,
@@ -90,20 +96,28 @@ def test_hybrid_backends_see_branches_unless_unsafe_is_asked_for(caplog: pytest.
     args.resolve(unsafe)
     assert unsafe.speculative_eagle_topk == 1
     assert "wrong state" in caplog.text
-    assert "0.8 GiB for 48 requests" in caplog.text
+    assert "16 node states of a hybrid model take 2349 MiB; 110.1 GiB for 48 requests." in caplog.text
 
 
 def test_the_running_requests_of_a_hybrid_are_bounded_by_memory_unless_given(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(args, "_memory_bytes", lambda _: 1024 * 2**20)
+    monkeypatch.setattr(args, "_memory_bytes", lambda _: 96 * 2**30)
     given = server(config=Hybrid(), speculative_ddtree_requests_given=False)
     args.resolve(given)
-    assert given.max_running_requests == 16  # 256 MiB of 1 MiB states, 16 a request
-    assert "16 MiB per request; max running requests is set to 16" in caplog.text
+    assert given.max_running_requests == 10  # a quarter of 96 GiB, 2.3 GiB a request
+    assert "--max-running-requests is set to 10" in caplog.text
     kept = server(config=Hybrid())
     args.resolve(kept)
     assert kept.max_running_requests == 48
+
+
+def test_a_states_size_is_told_by_its_shape_or_not_at_all() -> None:
+    whole = args.bytes_of_a_state(Hybrid(), None, 1)
+    assert whole == 48 * (48 * 128 * 128 * 4 + (2 * 16 * 128 + 48 * 128) * 3 * 2)
+    assert args.bytes_of_a_state(Hybrid(), None, 4) == whole // 4
+    assert whole / 2 < args.bytes_of_a_state(Hybrid(), "bfloat16", 1) < whole * 0.51
+    assert args.bytes_of_a_state(Plain(), None, 1) == 0
 
 
 @pytest.mark.parametrize(

@@ -240,17 +240,37 @@ def _of_hybrids(args: Any, settings: Settings) -> list[str]:
 
 
 def _bound_requests(args: Any, settings: Settings, config: Any) -> None:
-    size = int(config.mamba2_cache_params.mamba_cache_per_req)
-    megabytes = state_bytes(size, settings.rows, 1) / 2**20
-    said = f"DDTREE: {settings.rows} node states of a hybrid model take {megabytes:.0f} MiB per request"
+    size = bytes_of_a_state(config, args.mamba_ssm_dtype, args.tp_size)
+    if not size:
+        return
+    said = (
+        f"DDTREE: {settings.rows} node states of a hybrid model take {size * settings.rows / 2**20:.0f} MiB"
+    )
     if not args.speculative_ddtree_requests_given:
         memory = _memory_bytes(args)
         fit = requests_that_fit(size, settings.rows, memory) if memory else args.max_running_requests
         if fit < args.max_running_requests:
             args.max_running_requests = fit
-            said += f"; max running requests is set to {fit}, --max-running-requests overrides it"
+            said += f" a request; --max-running-requests is set to {fit}: give it to have another"
     total = state_bytes(size, settings.rows, args.max_running_requests)
-    logger.warning("%s: %.1f GiB for %d requests.", said, total / 2**30, args.max_running_requests)
+    logger.warning("%s; %.1f GiB for %d requests.", said, total / 2**30, args.max_running_requests)
+
+
+def bytes_of_a_state(config: Any, dtype: str | None, ranks: int) -> int:
+    """What one token's recurrent and convolution states of all layers take on a rank; 0 where unknown.
+
+    sglang's own figure needs the process group, which there is none of yet when arguments are checked.
+    """
+    try:
+        layers = len(config.linear_layer_ids)
+        keys = config.linear_num_key_heads * config.linear_key_head_dim
+        values = config.linear_num_value_heads * config.linear_value_head_dim
+        window = (2 * keys + values) * (config.linear_conv_kernel_dim - 1)
+        recurrent = values * config.linear_key_head_dim
+    except AttributeError:
+        return 0
+    wide = 2 if (dtype or getattr(config, "mamba_ssm_dtype", None)) in ("bfloat16", "float16") else 4
+    return layers * (window * 2 + recurrent * wide) // ranks
 
 
 def _memory_bytes(args: Any) -> float:
