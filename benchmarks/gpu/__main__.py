@@ -45,7 +45,8 @@ def main() -> int:
     if given.phase == "plumbing":
         arms = (plumbing.hybrid_arms if given.hybrid_model else plumbing.dense_arms)(given.drafter)
         name = "plumbing-hybrid" if given.hybrid_model else "plumbing"
-        plumbing.measure(given.target, given.out, arms, phase=name, flags=flags)
+        port = 33000 if given.hybrid_model else 31000  # both kinds can run side by side
+        plumbing.measure(given.target, given.out, arms, phase=name, flags=flags, port=port)
     elif given.phase == "lossless":
         lossless.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,

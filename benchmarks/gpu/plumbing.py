@@ -48,11 +48,12 @@ def measure(
     flags: tuple[str, ...] = (),
     tokens: int = 48,
     deadline_s: float = 330,
+    port: int = 31000,
 ) -> dict[str, Any]:
     """Write ``<phase>.json``: for each arm its texts one by one and together, aborts survived, metrics."""
     results = Results(out, phase)
     wanted = [Arm(arm.name, (*arm.flags, *flags), arm.env) for arm in arms if not results.has(arm.name)]
-    with running(wanted, model, out, deadline_s=deadline_s) as servers:
+    with running(wanted, model, out, deadline_s=deadline_s, port=port) as servers:
         first: list[list[int]] | None = None
         for name, server in servers.items():
             begun = time.perf_counter()

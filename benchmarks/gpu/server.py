@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 COMMON = (
     *("--attention-backend", "triton", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
     *("--disable-piecewise-cuda-graph", "--disable-flashinfer-autotune", "--sleep-on-idle"),
-    *("--mem-fraction-static", "0.3", "--max-total-tokens", "40000", "--max-running-requests", "8"),
+    *("--mem-fraction-static", "0.6", "--max-total-tokens", "40000", "--max-running-requests", "8"),
     *("--context-length", "4096", "--cuda-graph-bs", "1", "2", "4", "8", "--random-seed", "0"),
     *("--enable-metrics", "--host", "127.0.0.1"),
 )
