@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -175,5 +176,7 @@ def card() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     argv = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    if shutil.which(argv[0]) is None:
+        return {**found, "gpu": "none"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     return {**found, "gpu": done.stdout.strip() or "unknown"}

@@ -120,11 +120,13 @@ def walk_lines(trees: TreeBatch, seen: torch.Tensor, predicted: torch.Tensor, st
     """The walk without Triton: int64 [requests, 2 * steps + 2], see ``ddtree_kernels.walk``."""
     kept, following = follow(trees, seen, predicted)
     rows = torch.arange(kept.shape[1], device=kept.device)
-    ordered = torch.where(kept, rows, kept.shape[1]).sort(dim=1)[0][:, :steps]
     count = kept.sum(1)
-    nodes = torch.where(torch.arange(ordered.shape[1], device=kept.device) < count[:, None], ordered, 0)
+    nodes = torch.where(kept, rows, kept.shape[1]).sort(dim=1)[0][:, :steps]
     nodes = torch.nn.functional.pad(nodes, (0, steps - nodes.shape[1]))
-    return torch.cat([nodes, trees.tokens.gather(1, nodes), count[:, None], following[:, None]], 1)
+    taken = torch.arange(steps, device=kept.device) < count[:, None]
+    nodes = torch.where(taken, nodes, 0)
+    tokens = torch.where(taken, trees.tokens.gather(1, nodes), 0)
+    return torch.cat([nodes, tokens, count[:, None], following[:, None]], 1)
 
 
 def _append(req: Any, line: list[int], steps: int) -> tuple[list[int], int]:

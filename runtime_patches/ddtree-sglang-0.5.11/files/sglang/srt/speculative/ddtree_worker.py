@@ -25,6 +25,7 @@ from sglang.srt.speculative.dflash_worker import DFlashWorker
 
 logger = logging.getLogger(__name__)
 
+MOST_IN_REGISTERS = 127  # the Triton builder keeps rows × rows in registers; beyond, torch is as fast
 COUNT_EVERY = 32  # verify passes, counted once for each request
 
 
@@ -78,6 +79,8 @@ class DDTreeWorker(DFlashWorker):
 
     def _choose_builder(self) -> bool:
         if self.ddtree.builder == "torch":
+            return False
+        if self.ddtree.builder == "auto" and self.ddtree.budget > MOST_IN_REGISTERS:
             return False
         wrong = self_check(self.ddtree, self.device)
         if wrong and self.ddtree.builder == "triton":
