@@ -6,6 +6,7 @@ Run it in the patched environment's Python. A phase that was interrupted goes on
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def main() -> int:
     parser.add_argument("--chat", default=CHAT, help="the chat's form, with {prompt}")
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
     given.out.mkdir(parents=True, exist_ok=True)
     flags = hybrid.HYBRID if given.hybrid_model else ()
     budgets = tuple(int(part) for part in given.budgets.split(","))

@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,21 +120,19 @@ class Server:
                 found[name] = float(value)
         return found
 
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL to its whole group where that does not end it in 10 s."""
-        for number, wait_s in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0)):
-            try:
-                os.killpg(self._process.pid, number)
-                self._process.wait(wait_s)
-            except ProcessLookupError:
-                return
-            except subprocess.TimeoutExpired:
-                continue
-        # The launcher's children have its group; a SIGKILL to it leaves none.
-        try:
+    def ask_to_end(self) -> None:
+        """SIGTERM, without waiting."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+
+    def stop(self, patience_s: float = 6.0) -> None:
+        """Ended for certain: SIGTERM, and SIGKILL to its whole group, whose children may outlive it."""
+        self.ask_to_end()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        self._process.wait(10)
 
 
 @contextmanager
@@ -161,6 +159,8 @@ def running(
                 ready[server.arm.name] = server
         yield ready
     finally:
+        for server in servers:
+            server.ask_to_end()
         for server in servers:
             server.stop()
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-NATIVE = ("RMSNorm", "SiluAndMul", "RotaryEmbedding", "Llama3RotaryEmbedding", "MRotaryEmbedding")
+NATIVE = (
+    "RMSNorm",
+    "GemmaRMSNorm",
+    "SiluAndMul",
+    "RotaryEmbedding",
+    "Llama3RotaryEmbedding",
+    "MRotaryEmbedding",
+)
 
 
 def register() -> None:
