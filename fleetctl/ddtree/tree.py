@@ -87,15 +87,22 @@ def top_log_probs(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch
 
 
 def build_tree(
-    root: int, log_probs: torch.Tensor, tokens: torch.Tensor, budget: int, min_score: float = -math.inf
+    root: int,
+    log_probs: torch.Tensor,
+    tokens: torch.Tensor,
+    budget: int,
+    min_score: float = -math.inf,
+    spine: bool = False,
 ) -> DraftTree:
     """The tree of at most ``budget`` draft nodes (the root not counted) with the highest total probability.
 
     ``log_probs`` [depths, k] descends along k, as ``top_log_probs`` returns it with ``tokens`` of the same
-    shape. Of equally good prefixes the shallower comes first, then the one that was reached first. Fewer
-    than ``budget`` nodes come back when no other prefix exists, or none whose score reaches ``min_score``: a
-    node is verified with about its path's probability, so a less likely one costs more than it brings. The
-    best first token is drafted whatever its score.
+    shape. Of equally good prefixes the shallower comes first, then the one whose parent did, then the one
+    whose last token ranks higher. Fewer than ``budget`` nodes come back when no other prefix exists, or none
+    of a probability above zero whose score reaches ``min_score``: a node is verified with about its path's
+    probability, so a less likely one costs more than it brings. The best first token is drafted whatever its
+    score. With ``spine`` the chain of best tokens is drafted too, whatever its score, and the rest of the
+    budget goes to the best of the others: an accepted length that no chain beats.
     """
     if budget < 1:
         raise ValueError(f"budget: {budget} is not a node count of at least 1")
@@ -103,32 +110,42 @@ def build_tree(
         raise ValueError(
             f"log_probs {tuple(log_probs.shape)} and tokens {tuple(tokens.shape)}: expected two [depths, k]"
         )
+    if log_probs.isnan().any():
+        raise ValueError("log_probs: holds NaN; the drafter's logits are broken")
     table: list[list[float]] = log_probs.tolist()
     names: list[list[int]] = tokens.tolist()
     depth_limit, width = log_probs.shape
     tree = DraftTree([root], [-1], [0], [0.0])
-    heap: list[tuple[float, int, int, int, int]] = []
-    pushed = 0
+    heap: list[tuple[float, int, int, int]] = []
+    on_spine = {0}
+    free = budget - min(depth_limit, budget) if spine else budget
 
     def push(parent: int, rank: int) -> None:
-        nonlocal pushed
         depth = tree.depths[parent] + 1
         if depth <= depth_limit and rank < width:
             score = tree.scores[parent] + table[depth - 1][rank]
-            heapq.heappush(heap, (-score, depth, pushed, parent, rank))
-            pushed += 1
+            heapq.heappush(heap, (-score, depth, parent, rank))
 
     push(0, 0)
     while heap and len(tree) <= budget:
-        negative, depth, _, parent, rank = heapq.heappop(heap)
-        if -negative < min_score and len(tree) > 1:
-            break
+        negative, depth, parent, rank = heapq.heappop(heap)
+        straight = spine and parent in on_spine and rank == 0
+        if len(tree) > 1:
+            if negative == math.inf:
+                break
+            if not straight and (-negative < min_score or free < 1):
+                continue
+        node = len(tree)
         tree.tokens.append(names[depth - 1][rank])
         tree.parents.append(parent)
         tree.depths.append(depth)
         tree.scores.append(-negative)
+        if straight:
+            on_spine.add(node)
+        else:
+            free -= 1
         push(parent, rank + 1)
-        push(len(tree) - 1, 0)
+        push(node, 0)
     return tree
 
 

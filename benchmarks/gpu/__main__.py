@@ -1,0 +1,78 @@
+"""``python -m benchmarks.gpu PHASE --target DIR --drafter DIR --out DIR``: one phase, into ``<out>/<phase>.json``.
+
+Run it in the patched environment's Python. A phase that was interrupted goes on with the arms that are missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from benchmarks.gpu import hybrid, lossless, plumbing, profile, speed
+from benchmarks.gpu.arms import ddtree, dflash
+from benchmarks.gpu.server import Arm
+from benchmarks.gpu.texts import CHAT
+
+PHASES = ("node-context", "plumbing", "lossless", "hybrid", "speed", "eager", "kernels", "profile")
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("phase", choices=PHASES)
+    parser.add_argument("--target", type=Path, help="the model's folder")
+    parser.add_argument("--drafter", type=Path, help="its DFlash drafter's folder")
+    parser.add_argument("--out", type=Path, required=True, help="where results and logs go")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of lossless")
+    parser.add_argument("--prompts", type=int, default=50, help="of lossless and hybrid; default 50")
+    parser.add_argument("--tokens", type=int, default=256, help="longest answer; default 256")
+    parser.add_argument("--minutes", type=float, default=6.0, help="of asking, in speed and eager")
+    parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
+    parser.add_argument("--chat", default=CHAT, help="the chat's form, with {prompt}")
+    parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
+    given.out.mkdir(parents=True, exist_ok=True)
+    flags = hybrid.HYBRID if given.hybrid_model else ()
+    budgets = tuple(int(part) for part in given.budgets.split(","))
+    if given.phase == "node-context":
+        from benchmarks.gpu import node_context
+
+        node_context.measure(given.out)
+        return 0
+    if not (given.target and given.drafter):
+        parser.error("--target and --drafter are needed for this phase")
+    if given.phase == "plumbing":
+        arms = (plumbing.hybrid_arms if given.hybrid_model else plumbing.dense_arms)(given.drafter)
+        name = "plumbing-hybrid" if given.hybrid_model else "plumbing"
+        port = 33000 if given.hybrid_model else 31000  # both kinds can run side by side
+        plumbing.measure(given.target, given.out, arms, phase=name, flags=flags, port=port)
+    elif given.phase == "lossless":
+        lossless.measure(
+            given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
+            count=given.prompts, tokens=given.tokens, chat=given.chat, flags=flags,
+        )  # fmt: skip
+    elif given.phase == "hybrid":
+        hybrid.measure(
+            given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
+            count=given.prompts, tokens=given.tokens, chat=given.chat,
+        )  # fmt: skip
+    elif given.phase == "profile":
+        arms = [
+            Arm("linear", dflash(given.drafter)),
+            Arm("tree-15", ddtree(given.drafter, budget=15, topk=8)),
+        ]
+        profile.measure(given.target, given.out, arms, chat=given.chat)
+    else:
+        chosen = {"speed": speed.graph_arms, "eager": speed.eager_arms, "kernels": speed.kernel_arms}
+        speed.measure(
+            given.target, given.drafter, given.out, chosen[given.phase](given.drafter), phase=given.phase,
+            tokens=given.tokens, minutes=given.minutes, chat=given.chat, flags=flags,
+        )  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

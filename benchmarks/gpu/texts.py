@@ -1,0 +1,38 @@
+"""The prompts: five kinds as deployments are compared with, and unseen ones by kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+UNSEEN = Path(__file__).parents[2] / "training" / "eval_prompts.json"
+CHAT = (
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+    "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """``text`` as the server gets it, in the chat's form."""
+
+    name: str
+    kind: str
+    form: str
+    text: str
+
+
+def prompts(chat: str = CHAT) -> list[Prompt]:
+    """The five of the comparison first (form ``demo``), then the unseen ones."""
+    entries = json.loads(UNSEEN.read_text())["prompts"]
+    made = [
+        Prompt(
+            entry.get("name", f"{entry['kind']}-{number}"),
+            entry["kind"],
+            entry["form"],
+            chat.replace("{prompt}", entry["prompt"]),
+        )
+        for number, entry in enumerate(entries)
+    ]
+    return sorted(made, key=lambda prompt: prompt.form != "demo")

@@ -1,0 +1,97 @@
+"""What DDTREE measures: nodes drafted and accepted by depth, and the time of each phase of a step.
+
+A step's phases end where the next begins: draft, build, verify, commit. Device times come from events that
+are read one or more steps later, so measuring waits for nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+PHASES = ("draft", "build", "verify", "commit")
+
+
+class Clock:
+    """Marks the phases of a step; ``read`` returns the seconds (device, host) of those that are known."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        self._events: list[Any] = []
+        self._times: list[float] = []
+        self._pending: deque[tuple[list[Any], list[float]]] = deque(maxlen=64)
+
+    def start(self) -> None:
+        """A step begins, with its first phase."""
+        if self.enabled:
+            self._events, self._times = [], []
+            self.mark()
+
+    def mark(self) -> None:
+        """A phase ends here, and the next begins."""
+        if self.enabled:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._events.append(event)
+            self._times.append(time.perf_counter())
+            if len(self._events) == len(PHASES) + 1:
+                self._pending.append((self._events, self._times))
+
+    def read(self) -> list[tuple[list[float], list[float]]]:
+        """(device seconds, host seconds) by phase, of the steps that the device has finished since."""
+        done = []
+        while self._pending and self._pending[0][0][-1].query():
+            events, times = self._pending.popleft()
+            device = [a.elapsed_time(b) / 1000 for a, b in pairwise(events)]
+            host = [b - a for a, b in pairwise(times)]
+            done.append((device, host))
+        return done
+
+
+class Metrics:
+    """Counters in ``/metrics``; without ``enabled`` nothing is counted."""
+
+    def __init__(self, enabled: bool, labels: dict[str, str]) -> None:
+        self.enabled = enabled
+        if not enabled:
+            return
+        # After sglang set PROMETHEUS_MULTIPROC_DIR, which the import reads.
+        from prometheus_client import Counter
+
+        def counter(name: str, what: str, *more: str) -> Any:
+            return Counter(f"sglang:ddtree_{name}", what, [*labels, *more])
+
+        self._labels = labels
+        self._steps = counter("steps", "Verify passes, counted once for each request")
+        self._tokens = counter("committed_tokens", "Tokens committed by verify passes")
+        self._drafted = counter("nodes_drafted", "Nodes drafted, by depth", "depth")
+        self._accepted = counter("nodes_accepted", "Nodes accepted, by depth", "depth")
+        self._seconds = counter("phase_seconds", "Seconds spent in a phase of steps", "phase", "clock")
+        self._passes = counter("passes", "Steps of a batch whose phases were measured")
+
+    def count(self, committed: list[int], drafted_by_depth: list[int]) -> None:
+        """One pass: tokens committed for each request, and nodes drafted at depths 1, 2, … in all."""
+        if not self.enabled:
+            return
+        self._steps.labels(**self._labels).inc(len(committed))
+        self._tokens.labels(**self._labels).inc(sum(committed))
+        for depth, nodes in enumerate(drafted_by_depth, 1):
+            if nodes:
+                self._drafted.labels(**self._labels, depth=depth).inc(nodes)
+            accepted = sum(tokens > depth for tokens in committed)
+            if accepted:
+                self._accepted.labels(**self._labels, depth=depth).inc(accepted)
+
+    def time(self, steps: list[tuple[list[float], list[float]]]) -> None:
+        """Phases of steps, as ``Clock.read`` returns them."""
+        if not self.enabled:
+            return
+        for device, host in steps:
+            self._passes.labels(**self._labels).inc()
+            for clock, seconds in (("device", device), ("host", host)):
+                for phase, value in zip(PHASES, seconds, strict=True):
+                    self._seconds.labels(**self._labels, phase=phase, clock=clock).inc(value)
