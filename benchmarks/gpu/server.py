@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,6 +51,7 @@ class Server:
         self.log = out / f"server-{arm.name}.log"
         argv = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
         argv += ["--port", str(port), *common, *arm.flags]
+        require_free(port)
         self._started = time.monotonic()
         with self.log.open("w") as log:
             log.write(" ".join(argv) + "\n")
@@ -133,6 +135,14 @@ class Server:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
+
+
+def require_free(port: int) -> None:
+    """Stop here where something listens on the port already: a server that an earlier run has left would be measured."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            sys.exit(f"port {port} is taken: `ss -ltnp 'sport = :{port}'` says by whom; end it and run again")
 
 
 @contextmanager
