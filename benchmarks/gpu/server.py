@@ -138,7 +138,7 @@ class Server:
 
 
 def require_free(port: int) -> None:
-    """Stop here where something listens on the port already: a server that an earlier run has left would be measured."""
+    """Stop here where something listens already: a server that an earlier run has left would be measured."""
     with socket.socket() as probe:
         probe.settimeout(1)
         if probe.connect_ex(("127.0.0.1", port)) == 0:
