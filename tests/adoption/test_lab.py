@@ -117,8 +117,10 @@ def hand(lab: Lab, tmp_path: Path) -> Iterator[Hand]:
     lab.run(
         "ct200",
         f"mkdir -p {HAND}/model {HAND}/drafter; test -e {HAND}/venv || /usr/bin/python3 -m venv --without-pip "
-        f"{HAND}/venv; cd {site} && mkdir -p sglang && touch sglang/__init__.py && cat > sglang/launch_server.py "
-        f"<<'XX'\n{LAUNCH}XX\n",
+        f"{HAND}/venv; cd {site} && mkdir -p sglang && touch sglang/__init__.py && for made in sglang-0.5.11 "
+        "soundfile-0.13.1; do mkdir -p $made.dist-info && printf 'Metadata-Version: 2.1\nName: %s\nVersion: %s\n' "
+        "${made%-*} ${made#*-} > $made.dist-info/METADATA; done; "
+        f"cat > sglang/launch_server.py <<'XX'\n{LAUNCH}XX\n",
     )
     (lab.state("ct200") / "standin.py").write_text(STANDIN.read_text())
     hand = Hand(lab, tmp_path)

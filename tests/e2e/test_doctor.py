@@ -119,7 +119,7 @@ def fleet(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]
     yield Fleet(lab, folder)
     for name in ("ct129", "ct200"):
         (HostPaths(name).root / DRIVER).unlink()
-        lab.run(name, f"/sbin/ldconfig; rm -rf {REFERENCE} {TRAINING} {SKELETON} {MODEL} {DRAFTER}")
+        lab.run(name, f"/sbin/ldconfig; rm -rf {REFERENCE} {TRAINING} {SKELETON} {MODEL} /root/models")
         hardware.forget(name)
 
 

@@ -156,7 +156,13 @@ def test_an_interrupt_says_so_and_leaves_nothing(host: Host, index: Path) -> Non
     (folder / "tree.py").write_bytes(tree)
     (folder / "manifest.yaml").write_text(json.dumps(patch))
     argv = [sys.executable, "-m", "fleetctl", "--fleet", str(host.root), "env", "build", "ct200", "test-copy"]
-    building = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    building = subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
     host.on(
         f"for i in $(seq 200); do pgrep -f '{STATE}/envs/[t]est-copy.*python' && exit 0; sleep 0.1; done; exit 1"
     )

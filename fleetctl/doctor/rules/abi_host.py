@@ -120,7 +120,8 @@ def interpreter(context: Context) -> Iterator[Found]:
 def torch_without_cuda(context: Context) -> Iterator[Found]:
     here = view(context)
     local = (torch(here) or "").partition("+")[2] if here else ""
-    if here is None or local != "cpu" or not capabilities(context):
+    on_processors = context.service is not None and context.service.engine == "standalone"
+    if here is None or local != "cpu" or on_processors or not capabilities(context):
         return
     remedy = Remedy(
         "install torch for CUDA from its index (cu130 or cu128), with torchvision and torchaudio",
