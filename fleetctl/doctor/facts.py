@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.agent.files import write
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Host
 
@@ -164,16 +163,9 @@ def load_facts(path: Path) -> Facts:
 
 def save_facts(facts: Facts, path: Path) -> None:
     """Write facts in one step; FleetError (exit 2) where the file cannot be written."""
-    draft = None
     try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
+        write(path, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
-        if draft is not None:
-            Path(draft).unlink(missing_ok=True)
         raise FleetError(
             f"cannot be written: {error.strerror}", where=str(path), fix="name another file"
         ) from None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fleetctl.agent.files import write
 from fleetctl.agent.verify import bom_findings
 from fleetctl.environment.bom_shape import wrong
 from fleetctl.environment.events import OnEvent
@@ -107,25 +106,14 @@ def load_bom(path: Path) -> Bom:
 
 def save_bom(bom: Bom, path: Path) -> None:
     """Write a BOM in one step; FleetError (exit 2) where the file cannot be written."""
-    text = json.dumps(bom, indent=1, ensure_ascii=False) + "\n"
     try:
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        write(path, json.dumps(bom, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise _not_written(path, error) from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(draft).chmod(0o644)
-        Path(draft).replace(path)
-    except OSError as error:
-        Path(draft).unlink(missing_ok=True)
-        raise _not_written(path, error) from None
+        raise FleetError(
+            f"cannot be written: {error.strerror}", where=str(path), fix="name another file"
+        ) from None
 
 
 def _no_bom(path: Path, what: str, evidence: Sequence[str] = ()) -> FleetError:
     fix = "make one: fleetctl env capture HOST:PATH -o FILE"
     return FleetError(what, where=str(path), fix=fix, evidence=list(evidence))
-
-
-def _not_written(path: Path, error: OSError) -> FleetError:
-    return FleetError(f"cannot be written: {error.strerror}", where=str(path), fix="name another file")
