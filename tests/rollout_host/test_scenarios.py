@@ -14,6 +14,7 @@ from fleetctl.lab import gpus
 from tests.rollout_host.host import AgentSaid
 from tests.rollout_host.scenarios import ALL, Runner, scenario
 from tests.rollout_host.site import DEADLINES, Json, Site, steps
+from tests.transport.sshd import wait_for
 
 EARLY = ("process", "unit", "port")
 LADDER = ["process", "unit", "port", "health", "models", "generate"]
@@ -363,6 +364,8 @@ def killed_while_committing(site: Site) -> None:
     plan = site.plan(new, old)
     _, result = site.roll(plan)
     assert result["outcome"] == "done"
+    ended = f"systemctl is-active fleetctl-rollout-{site.slot}.service"
+    wait_for(lambda: site.host.run(ended, check=False).strip() in ("inactive", "failed", "unknown"))
     folder = site.host.state / "rollouts" / plan["id"]
     lines = (folder / "events.jsonl").read_text().splitlines()
     last = next(number for number, line in enumerate(lines) if '"commit"' in line)
