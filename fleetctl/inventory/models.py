@@ -45,7 +45,10 @@ class Named(Model):
 
 
 class Ssh(Model):
-    """How to reach the host; what is left out comes from ``~/.ssh/config``. Timeout in seconds."""
+    """How to reach the host; what is left out comes from ``~/.ssh/config``. Timeout in seconds.
+
+    ``sudo``: the user is not root, and becomes it by ``sudo -n``.
+    """
 
     hostname: Text | None = None
     user: Text | None = None
@@ -54,6 +57,7 @@ class Ssh(Model):
     known_hosts: Text | None = None
     proxy_jump: Text | None = None
     connect_timeout: Seconds | None = None
+    sudo: bool = False
 
 
 class Gpus(Model):

@@ -81,7 +81,8 @@ def test_a_secret_reaches_the_process_and_nothing_else(private: Site) -> None:
     said += host(private, "journalctl --no-pager -q -n 20000")
     said += host(
         private,
-        f"cd /var/lib/fleetctl; cat slots/{private.slot}.json; find rollouts/*-{private.slot}-* -type f -exec cat {{}} +",
+        f"cd /var/lib/fleetctl; cat slots/{private.slot}.json;"
+        f" find rollouts/*-{private.slot}-* -type f -exec cat {{}} +",
     )
     for secret in (SECRET, json.dumps(SECRET), json.dumps(SECRET)[1:-1], "from-a-file"):
         assert secret not in said

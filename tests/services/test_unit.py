@@ -169,9 +169,13 @@ def test_a_user_of_its_own_and_secrets_are_right_to_systemd(
     chosen = fleet.hosts[host]
     if chosen.services[service].keep_unit:
         return
-    own = chosen.services[service].model_copy(update={"user": "nobody", "secrets": {"HF_TOKEN": "env:HF_TOKEN"}})
+    own = chosen.services[service].model_copy(
+        update={"user": "nobody", "secrets": {"HF_TOKEN": "env:HF_TOKEN"}}
+    )
     changed = chosen.model_copy(update={"services": {service: own}})
-    text = render_unit(fleet, changed, service, environment, secrets_file="/var/lib/fleetctl/secrets/x.env").text
+    text = render_unit(
+        fleet, changed, service, environment, secrets_file="/var/lib/fleetctl/secrets/x.env"
+    ).text
     assert systemd.verify(text, own.unit, tmp_path) == []
     assert systemd.settings(text, "User") == ["nobody"]
     assert systemd.settings(text, "EnvironmentFile") == ["/var/lib/fleetctl/secrets/x.env"]
