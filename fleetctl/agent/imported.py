@@ -34,8 +34,8 @@ def unmet_imports(paths: Sequence[str], read: Read) -> List[Json]:
     """What the engines in ``paths`` (relative to one site-packages) import and do not find, the first of each name.
 
     ``read`` gives a file's text by such a path. Packages that are not there are passed over: that is another fault.
-    ``[{"consumer", "provider", "module", "name", "where": "path:line", "when", "under"}]``; ``name`` is ``*`` for a whole
-    module.
+    ``[{"consumer", "provider", "module", "name", "where": "path:line", "when", "under"}]``; ``name`` is ``*``
+    for a whole module.
     """
     found: List[Json] = []
     known = set(paths)
