@@ -31,7 +31,7 @@ MOST_CODE = 300
 ERROR = re.compile(
     r"(?:\[?(?:ERROR|FATAL|CRITICAL|[Ff]atal|[Ee]rror)\]?\b ?[:\]]|\S+: (?:fatal )?[Ee]rror: |panic: |FATAL "
     r"|terminate called"
-    r"|(?:ERROR|[Ff]ailed|[Cc]annot|[Uu]nable to|[Cc]ould not|[Cc]an't) )|.*(?:level=(?:error|fatal)"
+    r"|(?:ERROR|\[E\] .*|[Ff]ailed|[Cc]annot|[Uu]nable to|[Cc]ould not|[Cc]an't) )|.*(?:level=(?:error|fatal)"
     r"|Error response from daemon|\berr(?:or)?=)"
 )
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
@@ -43,6 +43,11 @@ ANNOUNCE = (
     "arch-cuda-graph",
     "arch-triton-ptx",
     "cfg-validation",
+)
+# One that may be: asked for where no other line says why.
+MAYBE = re.compile(
+    r".*\b(?:ERROR|FATAL|[Ee]rror\b(?!s)|[Ff]ailed|[Ff]ailure|[Cc]annot|[Uu]nable to|not found|not supported"
+    r"|[Ii]nvalid|[Nn]o such)\b"
 )
 # What wraps another exception, whose type and words follow its own.
 WRAPS = ("svc-build-failed", "svc-import-failed")
@@ -158,9 +163,16 @@ class Analysis:
             self._raised(Raised("terminate", thrown[1], self.number, f"C++ exception: {thrown[1]}"))
         elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
             self._raised(self._told(text))
-        elif not was_open and not line.is_note and ERROR.match(text) and not self._known.harmless(text):
-            raised = Raised("", text.strip(), self.number, text=text.strip())
-            keep(self.last.errors, Said(self.number, text, raised=raised))
+        elif not was_open and not line.is_note and not self._known.harmless(text):
+            self._worded(text)
+
+    def _worded(self, text: str) -> None:
+        """A line that says an error by its words."""
+        into = self.last.errors if ERROR.match(text) else self.last.doubts if MAYBE.match(text) else None
+        if into is not None and " NCCL INFO " not in text:
+            keep(
+                into, Said(self.number, text, raised=Raised("", text.strip(), self.number, text=text.strip()))
+            )
 
     def _match(self, text: str) -> dict[str, Any] | None:
         """Which signature knows the text; texts that were asked for lately are not asked again."""

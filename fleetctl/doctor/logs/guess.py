@@ -147,6 +147,7 @@ _TYPES = (
     (r"(?:Argument|Validation|Usage|BadParameter)\w*", ARGUMENTS),
 )
 _SAID = (
+    (r"^[:\s]*\S*(?:gcc|g\+\+|clang|nvcc|cc1plus|cmake|make)[\w.-]*: ", BUILD),
     (
         r"[Nn]inja build failed|Command '\[?'?\S*(?:gcc|g\+\+|cc|nvcc|ninja|cmake)\b|Error building extension",
         BUILD,
@@ -191,7 +192,7 @@ _SAID = (
         r"limit_mm_per_prompt|tokenizer_mode|enforce_eager|max_(?:running|total|prefill|model|num|seq|batch)\w*|"
         r"gpu_memory_utilization|mem_fraction|kv_cache_dtype|compilation_config|cuda_graph_\w+|cudagraph|"
         r"scheduler_\w+|[Aa]sync.scheduling|load_format|[Tt]ool.?call|[Rr]easoning.parser|nnodes|node_rank|"
-        r"dist.init.addr|executor_backend|hf_overrides|\benable_\w+|\bdisable_\w+|server_args",
+        r"dist.init.addr|executor_backend|hf_overrides|\btask\b|\benable_\w+|\bdisable_\w+|server_args",
         ARGUMENTS,
     ),
     (

@@ -30,7 +30,7 @@ def _telling(starts: list[Start]) -> Start:
     for start in reversed(starts):
         if start.causes or start.exceptions or start.announcements or start.ready:
             return start
-        if start.errors and not start.ends:
+        if (start.errors or start.doubts) and not start.ends:
             return start
     return next((start for start in reversed(starts) if start.ends), starts[-1])
 

@@ -46,6 +46,7 @@ class Start:
     ends: list[Said] = field(default_factory=list)
     hints: list[Said] = field(default_factory=list)
     errors: list[Said] = field(default_factory=list)
+    doubts: list[Said] = field(default_factory=list)
     counts: dict[str, list[Said]] = field(default_factory=dict)
     ready: int = 0
 
@@ -75,7 +76,7 @@ class Start:
     def _instead(self, reported: Said | None) -> Said | None:
         """Where only a failure was reported: an error worded so before it; or any, where it never became ready."""
         if reported is None:
-            return None if self.ready else _first(self.errors)
+            return None if self.ready else _first(self.errors) or _first(self.doubts)
         before = _first(self.errors)
         return before if before and before.number < reported.number else reported
 

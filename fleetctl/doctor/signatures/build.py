@@ -67,7 +67,7 @@ ABI = [
     Signature(
         "abi-numpy",
         r"numpy\.(?:dtype|ndarray|ufunc) size changed, may indicate binary incompatibility"
-        r"|compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"
+        r"|compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found|[Nn]umpy is not available"
         r"|compiled against (?:NumPy )?(?:C-)?API version 0x",
         "an extension was built for another NumPy than the one installed",
         "numpy<2, or a build of that package for this NumPy",

@@ -137,6 +137,15 @@ CFG = [
         "this model",
     ),
     Signature(
+        "cfg-backend",
+        r"[Nn]ot a valid \S+ backend|not a valid \S* ?backend|[Ii]nvalid (?:\w+ ){1,2}backend"
+        r"|[Uu]nknown (?:\w+ ){1,2}backend"
+        r"|[Uu]nsupported (?:\w+ ){0,2}backend|backend \S+ is not (?:available|supported|installed)"
+        r"|[Bb]ackend .{0,40}not (?:available|supported) (?:for|with|on)",
+        "a backend was chosen that this version, model or card does not have",
+        "one of those that the engine names, or none: it chooses by itself",
+    ),
+    Signature(
         "cfg-number",
         r"invalid literal for int\(\) with base 10|could not convert string to float",
         "an argument or a variable holds text where a number is wanted (a service named VLLM makes Kubernetes set "
@@ -189,7 +198,7 @@ CFG = [
     ),
     Signature(
         "cfg-validation",
-        r"\d+ validation errors? for \w*(?:Config|Args)|pydantic_core\.\S*ValidationError"
+        r"Value error, |\d+ validation errors? for \w*(?:Config|Args)|pydantic_core\.\S*ValidationError"
         r"|Config\w*Error: |in (?:_handle_\w+|check_server_args|__post_init__|prepare_server_args"
         r"|create_engine_config)$",
         "the engine's check of its arguments failed",

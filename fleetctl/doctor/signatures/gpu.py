@@ -43,7 +43,8 @@ DRV = [
     ),
     Signature(
         "drv-missing",
-        r"libcuda\.so\.1: cannot open shared object file|Found no NVIDIA driver on your system"
+        r"libcuda\.so\.1: cannot open shared object file|Could not load (?:dynamic )?library libcuda\.so"
+        r"|Found no NVIDIA driver on your system"
         r"|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open"
         r"|could not select device driver .* with capabilities: \[\[gpu\]\]"
         r"|NVML Shared Library Not Found|NVMLError_LibraryNotFound|NVIDIA Driver was not detected"
@@ -65,7 +66,8 @@ DRV = [
     ),
     Signature(
         "drv-init",
-        r"cudaErrorInitializationError|driver library init failure|cuInit\S* .*(?:fail|return|error)"
+        r"cudaErrorInitializationError|from cudaGetDeviceCount\(\)|CUDA error 999|Error 999"
+        r"|driver library init failure|cuInit\S* .*(?:fail|return|error)"
         r"|CUDA_ERROR_(?:NOT_INITIALIZED|UNKNOWN|DEVICE_UNAVAILABLE|COMPAT_NOT_SUPPORTED\w*)"
         r"|CUDA error: initialization error|CUDA driver initialization failed|error initializing CUDA"
         r"|cudaGetDeviceCount\(?\)? (?:failed|returned)|NVMLError_(?:Unknown|Uninitialized|NoPermission)"
@@ -217,7 +219,7 @@ GPU = [
     Signature(
         "gpu-nvls",
         r"NVLink SHARP \(NVLS\) Multicast|transport/nvls\.cc:\d+ NCCL WARN|Failed to bind NVLink"
-        r"|cuMulticast\w+ .*fail",
+        r"|cuMulticast\w+ .*fail|not support multicast",
         "NVLink multicast cannot be set up (fabric manager, NVSwitch, or a container)",
         "NCCL_NVLS_ENABLE=0; then the fabric manager's state in `nvidia-smi -q`",
         variables={"NCCL_NVLS_ENABLE": "0"},

@@ -55,7 +55,7 @@ MODEL = [
         r"|is not a valid model identifier|Repository Not Found|RepositoryNotFoundError"
         r"|HFValidationError|Can't load (?:the )?configuration (?:of|for)"
         r"|Repo id must (?:be in the form|use alphanumeric)"
-        r"|Invalid repository ID or local directory|No config(?:uration)? (?:file|format)"
+        r"|Invalid repository ID or local directory|No (?:supported )?config(?:uration)? (?:file|format)"
         r"|No such file or directory: '[^']*(?:config\.json|\.safetensors|\.gguf)'",
         "the model is not where the service looks for it",
         "correct the model's path, or copy the model to the host",

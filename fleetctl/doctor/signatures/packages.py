@@ -70,7 +70,7 @@ PKG = [
         r"^(?:\S+ )?ImportError: cannot import name '|^cannot import name '"
         r"|AttributeError: module '[\w.]+' has no attribute '"
         r"|AttributeError: (?:type object )?'\w*(?:Tokenizer|Processor|TokenizerFast|Mixin|Backend|Client|Dispatcher|"
-        r"Cache|Config)\w*' (?:object )?has no attribute '"
+        r"Cache)\w*' (?:object )?has no attribute '"
         r"|got an unexpected keyword argument '|missing \d+ required positional argument"
         r"|takes \d+ positional arguments? but \d+ (?:was|were) given",
         "two packages do not fit: one calls the other in a way that its version does not know",
@@ -133,10 +133,10 @@ PKG = [
         r"|pkg_resources\.(?:VersionConflict|ContextualVersionConflict)"
         r"|requires the [`'\"]?[\w-]+[`'\"]? (?:library|package)|[Pp]lease (?:run "
         r"|use )?[`'\"]?pip3? install"
-        r"|ImportError: \w+ (?:is|are) not (?:installed|available)"
+        r"|ImportError: (?!CUDA)\w+ (?:is|are) not (?:installed|available)"
         r"|requires [`'\"]?[\w-]+[`'\"]? to be installed|(?:Error|Exception): [Pp]lease (?:install|upgrade|update) "
         r"|Unable to find required package|packages? (?:that )?(?:were|was|is|are) not found in your environment"
-        r"|(?:Error|Exception): [\w`'\" .-]{2,40} (?:is|are) not installed|must be installed to use"
+        r"|(?:Error|Exception): (?!CUDA)[\w`'\" .-]{2,40} (?:is|are) not installed|must be installed to use"
         r"|minimum required version|require users to upgrade torch|requires \S{3,40}(?:>=|==|~=)\d\S*,? (?:but"
         r"|found)",
         "a package that is required is not installed, or not in the version required",

@@ -16,7 +16,7 @@ SVC = [
         verdict="fatal",
         commands=("ss -ltnp",),
         also=(
-            r"Only one usage of each socket address|[Pp]ort \d+ .{0,30}already"
+            r"[Oo]nly one usage of each socket address|[Pp]ort \d+ .{0,30}already"
             r"|[Cc]ould not find (?:an )?(?:available|free) port|bind\(\) .{0,40}failed"
             r"|port is already allocated"
         ),
@@ -40,7 +40,7 @@ SVC = [
     Signature(
         "svc-command",
         r": (?:line \d+: )?[\w./-]+: (?:command )?not found$|^exec \S+: |exec format error"
-        r"|executable file not found in \$PATH|^(?:\S*bash|\S*sh|exec): (?:line \d+: )?\S+: Permission denied"
+        r"|executable file not found|^(?:\S*bash|\S*sh|exec): (?:line \d+: )?\S+: Permission denied"
         r"|: exec: \S+: (?:permission denied|not found)|no such file or directory: unknown"
         r"|can't open file '[^']*': \[Errno 2\]|bad interpreter: ",
         "a program or script that the service calls is not there (not installed, another path, or no "
@@ -185,7 +185,7 @@ SVC = [
     Signature(
         "svc-unit-failed",
         r"Main process exited, code=(?:exited|killed|dumped), status=(?!0/|143/|15/)|Failed with result '"
-        r"|Start request repeated too quickly"
+        r"|Start request repeated too quickly|start retries too quickly|entered FATAL state"
         r"|Failed to start |Control process exited, code=\w+, status=[1-9]|Unit entered failed state",
         "the unit's process ended with an error",
         ABOVE,

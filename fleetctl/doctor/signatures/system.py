@@ -81,7 +81,7 @@ SYS = [
     ),
     Signature(
         "sys-threads",
-        r"can't start new thread|pthread_create failed|Resource temporarily unavailable|fork: retry"
+        r"can't start new thread|pthread_create failed|Resource temporarily unavailable|fork: retry|RLIMIT_NPROC"
         r"|OpenBLAS blas_thread_init|libgomp: Thread creation failed",
         "the process may not start that many threads or processes",
         "TasksMax and LimitNPROC in the unit; OMP_NUM_THREADS",
@@ -241,7 +241,7 @@ NET = [
         "net-ray",
         r"[Cc]ould not find any running Ray|GCS (?:server|at address)|connect to GCS|[Rr]ay does not allocate"
         r"|marked dead because the detector|missed too many heartbeats|raylet.{0,60}(?:died|fail|error|exit)"
-        r"|No available node types can fulfill|placement group.{0,80}(?:time|not|fail)"
+        r"|No available node types can fulfill|lacement group.{0,80}(?:time|not|fail)"
         r"|Ray cluster.{0,60}(?:not|fail|insufficient)|Every node should have a unique IP|node IP.{0,40}(?:not|match)"
         r"|ray\.exceptions\.(?:NodeDiedError|RaySystemError|RpcError|GetTimeoutError|LocalRayletDiedError)"
         r"|Failed to (?:start|connect to) Ray",
