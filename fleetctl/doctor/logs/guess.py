@@ -172,7 +172,7 @@ _SAID = (
         KERNEL,
     ),
     (
-        r"torch::k\w+|\bsm_?\d{2,3}\b|compute capability|not implemented for '(?:Float8|BFloat16)|scalar type",
+        r"torch::k\w+|\bsm_?\d{2,3}\b|[Cc]ompute [Cc]apability|not implemented for '(?:Float8|BFloat16)|scalar type",
         KERNEL,
     ),
     (r"\b[Ll]o[Rr][Aa]\b", LORA),
@@ -277,7 +277,11 @@ _PARTS = (
     (r"/quantization/|/compressed_tensors|/bitsandbytes/", QUANTIZED),
     (r"/moe/|fused_moe|/ep_moe|/expert", EXPERTS),
     (r"/attention/|_attention\b|flashmla|/mla/", ATTENTION),
-    (r"kv_cache|memory_pool|cache_engine|mem_cache|radix_cache|block_pool|allocator|hicache|lmcache", CACHE),
+    (
+        r"kv_cache|memory_pool|cache_engine|mem_cache|radix_cache|block_pool|allocator|hicache|lmcache|kv_transfer"
+        r"|kv_connector|offload",
+        CACHE,
+    ),
     (r"/(?:multimodal|multi_modal|vision)\b|/processors?/|image_processing|processing_\w+\.py", MEDIA),
     (
         r"/(?:flashinfer|triton|deep_gemm|tvm\w*|cutlass|flash_attn|xformers|_inductor|sgl_kernel|cuda_graph)",

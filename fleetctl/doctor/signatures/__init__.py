@@ -24,7 +24,7 @@ _ALL: list[Signature] = [
     *harmless.HARMLESS,
 ]
 # What names the cause of what others report.
-FIRST = ("net-certificate", "net-name", "svc-terminated", "sys-nccl-shm")
+FIRST = ("net-certificate", "net-name", "net-proxy", "svc-terminated", "sys-headers", "sys-nccl-shm")
 # What says least comes last among its kind.
 GENERIC = (
     "abi-library",

@@ -269,7 +269,8 @@ ARCH = [
         r"|\b[Ss][Mm][ _]?\d+ or (?:above|later|newer|higher)|too old to be supported by the triton"
         r"|compute capability(?: \S+)? (?:is )?not supported|gemm on sm_?\d+|less than CUDA device capability"
         r"|not supported on (?:GPUs? with )?compute capability|compute capability less than \d+"
-        r"|CU(?:BLAS|DNN)_STATUS_ARCH_MISMATCH|requires compute capability|capability of (?:at least )?\d+\.\d",
+        r"|CU(?:BLAS|DNN)_STATUS_ARCH_MISMATCH|requires compute capability|capability of (?:at least )?\d+\.\d"
+        r"|Compute Capability \d+\.\d or",
         "a kernel or backend was chosen that is not made for this card",
         "another backend for this card: --attention-backend triton or flashinfer",
         source="sglang#24633, flashinfer#5445",
@@ -277,7 +278,7 @@ ARCH = [
     Signature(
         "arch-compile",
         r"error: identifier \"__\w+\" is undefined|static[_ ]assert(?:ion)? failed|error: #error"
-        r"|NVCC compilation failed|nvcc error *:|ptxas (?:error|fatal) *:|error: no instance of"
+        r"|NVCC compilation failed|nvcc (?:error|fatal) *:|ptxas (?:error|fatal) *:|error: no instance of"
         r"|\.cuh?\(\d+\): error:|\.(?:cu|cuh|hpp|h):\d+(?::\d+)?: (?:fatal )?error:|nvrtc: error"
         r"|Unsupported \.version \d|NVRTC_ERROR",
         "a kernel could not be compiled here: its source does not go with this CUDA toolkit, compiler or card",

@@ -73,7 +73,8 @@ CFG = [
     ),
     Signature(
         "cfg-gpu-count",
-        r"invalid device ordinal|world size \(?\d+\)? is larger than the number of available GPUs"
+        r"invalid device ordinal|NVMLError_(?:InvalidArgument|NotFound)"
+        r"|world size \(?\d+\)? is larger than the number of available GPUs"
         r"|[Tt]ensor parallel size \(?\d+\)? (?:cannot be|is) (?:larger|greater) than"
         r"|Local rank \d+ .*out of range|[Nn]ot enough GPUs|requires \d+ GPUs?.* but only \d+|but only \d+ GPUs?"
         r"|[Ii]nvalid device id|number of required GPUs|GPUs? \d+ is less than"

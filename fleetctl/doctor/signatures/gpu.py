@@ -66,7 +66,7 @@ DRV = [
     ),
     Signature(
         "drv-init",
-        r"cudaErrorInitializationError|from cudaGetDeviceCount\(\)|CUDA error 999|Error 999"
+        r"cudaErrorInitializationError|: initialization error$|from cudaGetDeviceCount\(\)|CUDA error 999|Error 999"
         r"|driver library init failure|cuInit\S* .*(?:fail|return|error)"
         r"|CUDA_ERROR_(?:NOT_INITIALIZED|UNKNOWN|DEVICE_UNAVAILABLE|COMPAT_NOT_SUPPORTED\w*)"
         r"|CUDA error: initialization error|CUDA driver initialization failed|error initializing CUDA"
@@ -83,7 +83,7 @@ DRV = [
         r"No CUDA GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
         r"|cudaErrorNoDevice"
         r"|Failed to infer device type|No CUDA runtime is found|Torch not compiled with CUDA enabled"
-        r"|Failed to initialize NVML: (?:Unknown Error|Insufficient)"
+        r"|Failed to initialize NVML: (?:Unknown Error|Insufficient|GPU access)"
         r"|CUDA unknown error - this may be due to"
         r"|CUDA initialization: |No accelerator .*is available|[Nn]o NVIDIA GPU|No HIP GPUs are available"
         r"|hipErrorNoDevice|0 active drivers|GPU is required|CUDA is not available|cuda is not available"

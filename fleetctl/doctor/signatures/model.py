@@ -63,7 +63,7 @@ MODEL = [
         also=(
             r"Incorrect path_or_model_id|[Mm]odel (?:path|file|directory|folder) .{0,200}(?:does not"
             r"|doesn't) exist|[Cc]ould not find (?:the )?model|is not a local folder and is not a valid"
-            r"|pull model manifest: file does not exist"
+            r"|pull model manifest: file does not exist|does not appear to have a file named \S+\.py"
         ),
     ),
     Signature(

@@ -128,7 +128,8 @@ SYS = [
         "sys-nvcc",
         r"(?:nvcc|cuobjdump|nvdisasm|ninja|cicc|ptxas)['\"]?: (?:command )?not found"
         r"|No such file or directory: '\S*(?:nvcc|ninja|ptxas|cuobjdump)'"
-        r"|Could not find nvcc|CUDA_HOME (?:environment variable )?is not set|CUDA_HOME.*does not exist"
+        r"|Could not find nvcc|Could not find CUDA lib|CUDA_HOME (?:environment variable )?is not set"
+        r"|CUDA_HOME.*does not exist"
         r"|Ninja is required to load C\+\+|Could not find CUDA installation|cuda toolkit .*not found",
         "a tool that compiles kernels (nvcc, ninja) is not found: no CUDA toolkit, or CUDA_HOME points "
         "elsewhere",
@@ -172,7 +173,7 @@ SYS = [
     ),
     Signature(
         "sys-permission",
-        r"PermissionError: |\[Errno 13\]|Permission denied|\[Errno 1\] Operation not permitted"
+        r"PermissionError: |\[Errno 13\]|[Pp]ermission denied|\[Errno 1\] Operation not permitted"
         r"|Read-only file system|\[Errno 30\]",
         "the service's user may not read or write a file",
         "owner and mode of the file in that line; ProtectSystem, ReadWritePaths and User in the unit",
@@ -211,7 +212,7 @@ NET = [
     ),
     Signature(
         "net-init-hang",
-        r"Init torch distributed begin\.$|Waiting for \S+ workers|Waiting for (?:other|all) (?:nodes"
+        r"Init (?:torch distributed|nccl) begin\.$|Waiting for \S+ workers|Waiting for (?:other|all) (?:nodes"
         r"|ranks|workers)",
         "the log ends where the processes of the service wait for each other",
         "that each of them runs and reaches --dist-init-addr; GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME; "
@@ -282,11 +283,18 @@ NET = [
         "the proxy's certificate in the system's store (REQUESTS_CA_BUNDLE, SSL_CERT_FILE); the host's clock",
     ),
     Signature(
+        "net-proxy",
+        r"ProxyError|Unable to connect to proxy|Cannot connect to proxy|Tunnel connection failed"
+        r"|407 Proxy Authentication",
+        "a proxy stands between this host and the address, and refuses or is not reached",
+        "HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the unit; the proxy's own rules; serve from a folder on the host",
+    ),
+    Signature(
         "net-unreachable",
         r"No route to host|\[Errno 113\]|Network is unreachable|\[Errno 101\]"
         r"|Cannot assign requested address|\[Errno 99\]"
-        r"|ProxyError|Connection timed out|\[Errno 110\]|Unable to connect to proxy|Tunnel connection failed"
-        r"|407 Proxy Authentication",
+        r"|Connection timed out|\[Errno 110\]"
+        r"",
         "a network address cannot be reached or is not this host's",
         "the address in that line; routes, firewall, proxy; --host with an address of this host",
     ),
