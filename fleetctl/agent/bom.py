@@ -47,6 +47,7 @@ class Native(NamedTuple):
     extensions: List[Json]
     abi: Json
     platform: Json
+    unmet_imports: Optional[List[Json]] = None
 
 
 class Capture:
@@ -128,7 +129,19 @@ class Capture:
         torch = next((one.version for one in distributions if one.name == "torch"), None)
         abi = extensions.abi(judged, tag, system["glibc"], torch)
         system["glibcxx"] = extensions.glibcxx
-        return Native(folders, [one.entry for one in judged], abi, system)
+        return Native(folders, [one.entry for one in judged], abi, system, self._imports())
+
+    def _imports(self) -> List[Json]:
+        """What the engines' sources import of other packages, which these do not have."""
+        from fleetctl.agent.imported import reader, unmet_imports
+
+        found: List[Json] = []
+        for site in self.layout.sites:
+            inner = [
+                path[len(site) + 1 :] if site else path for path in self.tree.files if inside_of(site, path)
+            ]
+            found += unmet_imports(inner, reader(self.tree.absolute, site))
+        return found
 
     def _count(self, libraries: int) -> None:
         self._libraries = libraries
@@ -201,6 +214,7 @@ class Capture:
             "distributions": described,
             "inherited": inherited(native.inherited_sites, {one.name for one in distributions}),
             "extensions": native.extensions,
+            "unmet_imports": native.unmet_imports,
             "made": made(self.layout.root),
             "unowned": unowned.describe_unowned(self.tree, self.unowned, self.layout.sites),
             "twice": unowned.twice(distributions),
@@ -233,6 +247,11 @@ class Capture:
         root = self.layout.root
         files = beside.beside(self.unowned, self.layout.sites)
         return beside.digests(self.tree, files, {*self.places, root, os.path.realpath(root)}, self.problems)
+
+
+def inside_of(site: str, path: str) -> bool:
+    """Whether a file lies under a site-packages folder; both relative to the environment."""
+    return not site or path.startswith(f"{site}/")
 
 
 def _describe(one: Distribution, found: drift.Drift) -> Json:

@@ -15,6 +15,7 @@ from fleetctl.doctor.finding import Severity
 from fleetctl.doctor.rule import Context
 from fleetctl.environment.closure import holds
 from fleetctl.environment.gpucode import Capability
+from fleetctl.environment.stacks import SINCE
 from fleetctl.environment.view import COPIED, Entry, View
 
 EVIDENCE = 6
@@ -237,6 +238,30 @@ def satisfied(here: View, who: str, name: str) -> bool | None:
     if wanted is None or name not in here.versions:
         return None
     return holds(wanted, here.versions[name])
+
+
+def of_sglang(context: Context) -> View | None:
+    """The environment where SGLang is what is examined."""
+    here = view(context)
+    return here if here and engine(context, here) == "sglang" else None
+
+
+def lacking(here: View, name: str) -> tuple[str, str] | None:
+    """The version of a distribution that lacks what sglang imports, and the pin that has it; None where it does not.
+
+    A version that the installed sglang itself asks for is right, however old.
+    """
+    version = here.versions.get(name)
+    for fact in SINCE:
+        if fact.distribution == name and version and older(version, fact.version):
+            return None if satisfied(here, "sglang", name) else (version, pinned(here, name, fact.version))
+    return None
+
+
+def asks(here: View, who: str, name: str) -> list[str]:
+    """What a distribution requires of another, as evidence."""
+    wanted = required(here, who, name)
+    return [f"{titled(here, who)} requires {wanted}"] if wanted else []
 
 
 def older(version: str | None, than: str) -> bool:

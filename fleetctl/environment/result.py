@@ -31,6 +31,7 @@ def resulting(
         "distributions": sorted([*kept, *came], key=lambda entry: str(entry["name"])),
         "extensions": extensions,
         "unowned": _unowned(base, paths),
+        "unmet_imports": None,
         "twice": [entry for entry in base.bom.get("twice", ()) if entry["name"] not in gone],
     }
     given = View(draft).sonames

@@ -44,7 +44,7 @@ given = dict(itertools.pairwise(sys.argv[1:]))
 if given.get("--grammar-backend", "xgrammar") == "xgrammar":
     from xgrammar import StructuralTag
 from sglang.srt.speculative import dflash_worker
-flashinfer.mm_mxfp8
+from flashinfer import mm_mxfp8
 if "flashinfer" in (given.get("--attention-backend", "flashinfer"), given.get("--sampling-backend", "flashinfer")):
     flashinfer.compile_for_the_card()
 sys.argv[1:] = [json.dumps({"port": int(given["--port"]), "model": given["--served-model-name"]})]

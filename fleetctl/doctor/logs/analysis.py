@@ -10,8 +10,8 @@ from typing import Any
 from fleetctl.agent.signatures import EXCEPTION, Signatures
 from fleetctl.doctor.logs.lines import Line, parts
 from fleetctl.doctor.logs.starts import Said, Start, keep, mark
-from fleetctl.doctor.logs.traceback import CAUSED, DURING, Assembler, Raised
-from fleetctl.doctor.signatures import SIGNATURES, by_id
+from fleetctl.doctor.logs.traceback import CAUSED, DURING, Assembler, Raised, inner
+from fleetctl.doctor.signatures import ROWS, SIGNATURES, by_id
 from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
@@ -26,6 +26,14 @@ MOST_ASKED = 5000
 TAIL = 40
 MANY = 20_000
 LONGEST_OPEN = 4000
+MOST_CODE = 300
+# A line that says an error by its form; asked for where nothing else says why.
+ERROR = re.compile(
+    r"(?:\[?(?:ERROR|FATAL|CRITICAL|[Ff]atal|[Ee]rror)\]?\b ?[:\]]|\S+: (?:fatal )?[Ee]rror: |panic: |FATAL "
+    r"|terminate called"
+    r"|(?:ERROR|\[E\] .*|[Ff]ailed|[Cc]annot|[Uu]nable to|[Cc]ould not|[Cc]an't) )|.*(?:level=(?:error|fatal)"
+    r"|Error response from daemon|\berr(?:or)?=)"
+)
 _MARKS = ("server_args=", "vLLM API server", "Initializing a V", "systemd", "fired up", "startup complete")
 _OTHERS = ('File "', "OutOfResources", "Interrupt", "what():", "Signal", "exitcode")
 # What only announces: its own cause follows it. The other consequences come after their cause.
@@ -36,7 +44,14 @@ ANNOUNCE = (
     "arch-triton-ptx",
     "cfg-validation",
 )
-_REPORTED = [one.to_dict() for one in SIGNATURES if one.verdict != "last"]
+# One that may be: asked for where no other line says why.
+MAYBE = re.compile(
+    r".*\b(?:ERROR|FATAL|[Ee]rror\b(?!s)|[Ff]ailed|[Ff]ailure|[Cc]annot|[Uu]nable to|not found|not supported"
+    r"|[Ii]nvalid|[Nn]o such)\b"
+)
+# What wraps another exception, whose type and words follow its own.
+WRAPS = ("svc-build-failed", "svc-import-failed")
+_REPORTED = [row for row in ROWS if row["verdict"] != "last"]
 _TABLE = [one if one["verdict"] != "warning" else {**one, "verdict": "fatal"} for one in _REPORTED]
 
 
@@ -56,7 +71,7 @@ class Analysis:
         self._plain = Assembler()
         self._traces: dict[str, Assembler] = {"": self._plain}
         self._open = self._opened = 0
-        self._last_block = b""
+        self._last_block = self._code = b""
 
     @property
     def last(self) -> Start:
@@ -88,6 +103,7 @@ class Analysis:
             self.number += 1
             if self._open:
                 if raw[:4] == INDENT and raw[4:5] not in NO_CODE and self._plain.is_open:
+                    self._code = raw
                     continue
             elif shape in self._dull:
                 continue
@@ -123,6 +139,10 @@ class Analysis:
             self._marked(line)
         trace = self._trace(line.source)
         was_open = trace.is_open
+        if self._code:
+            if 'File "' not in text:
+                self._plain.see(self._code[:MOST_CODE].decode(errors="replace"))
+            self._code = b""
         is_code = trace.is_code(text)
         raised = trace.add(text, self.number)
         if trace.is_open != was_open:
@@ -132,16 +152,27 @@ class Analysis:
             return
         signature = self._match(text)
         if signature and line.is_note and signature["verdict"] == "likely":
+            if not line.is_info and not signature.get("consequence"):
+                keep(self.last.hints, Said(self.number, text, signature=dict(signature)))
             signature = None
         if signature:
-            self._signed(signature, text)
+            self._signed(signature, text, raised)
         elif raised is not None:
             self._raised(raised)
         elif thrown := THROWN.match(text):
             self._raised(Raised("terminate", thrown[1], self.number, f"C++ exception: {thrown[1]}"))
         elif not was_open and EXCEPTION.match(text) and not self._known.harmless(text):
-            name, _, message = text.partition(":")
-            self._raised(Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip()))
+            self._raised(self._told(text))
+        elif not was_open and not line.is_note and not self._known.harmless(text):
+            self._worded(text)
+
+    def _worded(self, text: str) -> None:
+        """A line that says an error by its words."""
+        into = self.last.errors if ERROR.match(text) else self.last.doubts if MAYBE.match(text) else None
+        if into is not None and " NCCL INFO " not in text:
+            keep(
+                into, Said(self.number, text, raised=Raised("", text.strip(), self.number, text=text.strip()))
+            )
 
     def _match(self, text: str) -> dict[str, Any] | None:
         """Which signature knows the text; texts that were asked for lately are not asked again."""
@@ -179,7 +210,7 @@ class Analysis:
         if len(self.starts) > 2000:
             del self.starts[1000]
 
-    def _signed(self, signature: dict[str, Any], text: str) -> None:
+    def _signed(self, signature: dict[str, Any], text: str, raised: Raised | None) -> None:
         one = Said(self.number, text, signature=dict(signature))
         id = str(signature["id"])
         if by_id[id].verdict == "warning":
@@ -188,6 +219,15 @@ class Analysis:
             keep(self.last.causes, one)
         else:
             keep(self.last.announcements if id in ANNOUNCE else self.last.ends, one)
+            if raised is None and EXCEPTION.match(text):
+                raised = self._told(text)
+            if raised is not None and id in WRAPS:
+                self._raised(inner(raised))
+
+    def _told(self, text: str) -> Raised:
+        """An exception of which only the line that says it is there."""
+        name, _, message = text.partition(":")
+        return Raised(name.rsplit(" ", 1)[-1], message.strip(), self.number, text=text.strip())
 
     def _raised(self, raised: Raised) -> None:
         first = raised.first

@@ -52,13 +52,14 @@ _PREFIXES = re.compile(
         )
     )
 )
+_INFO = re.compile(r"INFO|DEBUG|NOTICE")
 _JSON_FIELDS = ("MESSAGE", "log", "message", "msg")
 
 
 class Line(NamedTuple):
     """What is said, by whom (a process, worker or container; ``""`` where nothing says so).
 
-    ``is_note``: a logger said it below an error's level.
+    ``is_note``: a logger said it below an error's level; ``is_info``: and below a warning's.
     """
 
     text: str
@@ -66,6 +67,7 @@ class Line(NamedTuple):
     of_systemd: bool = False
     of_kernel: bool = False
     is_note: bool = False
+    is_info: bool = False
 
 
 def parts(raw: bytes) -> list[Line]:
@@ -86,9 +88,11 @@ def parts(raw: bytes) -> list[Line]:
 
 def stripped(text: str, source: str = "") -> Line:
     """The line without its prefixes, however many there are."""
-    of_systemd = of_kernel = is_note = False
+    of_systemd = of_kernel = is_note = is_info = False
     for _ in range(DEEPEST):
-        is_note = is_note or NOTE.match(text) is not None
+        note = NOTE.match(text)
+        is_note = is_note or note is not None
+        is_info = is_info or (note is not None and _INFO.search(note[0]) is not None)
         match = _PREFIXES.match(text)
         if not match or not match.end():
             break
@@ -98,7 +102,7 @@ def stripped(text: str, source: str = "") -> Line:
         of_kernel = of_kernel or ident == "kernel"
         source = "/".join(filter(None, (source, *named.values())))
         text = text[match.end() :]
-    return Line(text, source, of_systemd, of_kernel, is_note)
+    return Line(text, source, of_systemd, of_kernel, is_note, is_info)
 
 
 def _entry(text: str) -> list[Line] | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fleetctl.doctor.finding import Finding, Remedy, Severity
 from fleetctl.doctor.logs.analysis import Analysis
-from fleetctl.doctor.logs.guess import family, guess, module
+from fleetctl.doctor.logs.guess import ENGINE, family, guess, module
 from fleetctl.doctor.logs.starts import Said, Start
 from fleetctl.doctor.logs.traceback import Raised
 from fleetctl.doctor.signatures import SIGNATURES, by_id
@@ -30,6 +30,8 @@ def _telling(starts: list[Start]) -> Start:
     for start in reversed(starts):
         if start.causes or start.exceptions or start.announcements or start.ready:
             return start
+        if (start.errors or start.doubts) and not start.ends:
+            return start
     return next((start for start in reversed(starts) if start.ends), starts[-1])
 
 
@@ -46,8 +48,21 @@ def _of_start(analysis: Analysis, start: Start, where: str) -> Iterator[Finding]
         return
     if start.has_recovered and cause.raised is not None and start.ready > cause.number:
         return
+    cause = _hinted(start, cause)
     severity: Severity = "warning" if start.has_recovered else "error"
     yield _finding(start, cause, where, severity, "", analysis.starts)
+
+
+def _hinted(start: Start, cause: Said) -> Said:
+    """A warning before that a signature knows, where the cause itself tells nothing: an exception of no known part, or
+    a mere report that something failed."""
+    tells = (
+        guess(cause.raised.first) is not ENGINE
+        if cause.raised
+        else cause not in (*start.announcements, *start.ends)
+    )
+    before = [one for one in start.hints if one.number < cause.number]
+    return cause if tells or not before else before[0]
 
 
 def _finding(
@@ -66,7 +81,10 @@ def _unknown(raised: Raised, said: Said, where: str, severity: Severity, prefix:
     """An exception that no signature knows: named as such, with the part that raised it and where to look first."""
     first = raised.first
     found, of = guess(first), module(first)
-    what = f"an exception that fleetctl does not know, in {found.part}{f' ({of})' if of else ''}: {_short(first.text)}"
+    kind = "an exception" if first.type else "an error"
+    what = (
+        f"{kind} that fleetctl does not know, in {found.part}{f' ({of})' if of else ''}: {_short(first.text)}"
+    )
     evidence = [said.shown] if first is raised else [f"line {first.number}: {_short(first.text)}", said.shown]
     if first.frames:
         path, line, name = first.frames[-1]

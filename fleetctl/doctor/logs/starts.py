@@ -44,6 +44,9 @@ class Start:
     exceptions: list[Said] = field(default_factory=list)
     announcements: list[Said] = field(default_factory=list)
     ends: list[Said] = field(default_factory=list)
+    hints: list[Said] = field(default_factory=list)
+    errors: list[Said] = field(default_factory=list)
+    doubts: list[Said] = field(default_factory=list)
     counts: dict[str, list[Said]] = field(default_factory=dict)
     ready: int = 0
 
@@ -68,7 +71,14 @@ class Start:
             known = _first(self.causes)
         if known and unknown and self._is_over(unknown, known) and not _of_machine(known):
             return unknown
-        return known or unknown or _first(self.announcements) or _first(self.ends)
+        return known or unknown or self._instead(_first(self.announcements) or _first(self.ends))
+
+    def _instead(self, reported: Said | None) -> Said | None:
+        """Where only a failure was reported: an error worded so before it; or any, where it never became ready."""
+        if reported is None:
+            return None if self.ready else _first(self.errors) or _first(self.doubts)
+        before = _first(self.errors)
+        return before if before and before.number < reported.number else reported
 
     def _is_over(self, unknown: Said, known: Said | None) -> bool:
         """Whether the service had ended of ``unknown`` before ``known`` was said."""

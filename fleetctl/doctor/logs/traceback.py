@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 HEAD = "Traceback (most recent call last)"
 # Lines of other processes may stand between a traceback's own; after that many it is given up.
@@ -28,6 +28,7 @@ class Raised:
     before: Raised | None = None
 
     frames_said: tuple[str, ...] = ()
+    code: str = ""
 
     @property
     def frames(self) -> list[tuple[str, int, str]]:
@@ -53,6 +54,7 @@ class Assembler:
         self._lines = 0
         self._before: Raised | None = None
         self._last: Raised | None = None
+        self._code = ""
         self.is_open = False
 
     def add(self, text: str, number: int) -> Raised | None:
@@ -69,6 +71,11 @@ class Assembler:
                 return None
             self._open()
         return self._inside(text, number)
+
+    def see(self, text: str) -> None:
+        """A line of source that is passed over: what the innermost frame did, in the end."""
+        if text.strip(" ^~\t\n"):
+            self._code = text
 
     def is_code(self, text: str) -> bool:
         """Whether the line is source code that a traceback shows, which says nothing by itself."""
@@ -87,6 +94,9 @@ class Assembler:
         self._lines += 1
         if 'File "' in text:
             self._frames.append(text)
+            self._code = ""
+        elif text[:1].isspace():
+            self.see(text)
         elif text and not text[0].isspace():
             return self._end(text, number)
         self.is_open = self._lines < LONGEST
@@ -100,6 +110,7 @@ class Assembler:
             return None
         frames = tuple(self._frames[-KEPT_FRAMES:])
         raised = Raised(match["type"], match["message"] or "", number, text.strip(), self._before, frames)
+        raised.code = self._code.strip()
         self._last, self._before, self.is_open = raised, None, False
         return raised
 
@@ -108,3 +119,12 @@ def _is_exception(name: str) -> bool:
     """``ValueError``, ``queue.Empty``, ``socket.timeout``; not ``INFO``, ``note``."""
     last = name.rsplit(".", 1)[-1]
     return "." in name or (last[0].isupper() and not last.isupper())
+
+
+def inner(raised: Raised) -> Raised:
+    """The exception that another one's message quotes: ``InductorError: LoweringException: AssertionError: …``."""
+    match = re.match(r"(?:[\w.]*(?:Exception|Error|backend='\w+' raised): ?)+", raised.message)
+    if not match:
+        return raised
+    name = re.findall(r"[\w.]+(?=: ?$|:)", match[0].strip())[-1]
+    return replace(raised, type=name, message=raised.message[match.end() :])

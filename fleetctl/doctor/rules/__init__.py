@@ -11,6 +11,7 @@ from fleetctl.doctor.rules import gpu as gpu
 from fleetctl.doctor.rules import model as model
 from fleetctl.doctor.rules import net as net
 from fleetctl.doctor.rules import pkg as pkg
+from fleetctl.doctor.rules import pkg_imported as pkg_imported
 from fleetctl.doctor.rules import pkg_installed as pkg_installed
 from fleetctl.doctor.rules import svc as svc
 from fleetctl.doctor.rules import sys as sys

@@ -9,9 +9,11 @@ from fleetctl.doctor.known import text
 from fleetctl.doctor.rule import Context, Found, rule
 from fleetctl.doctor.stack import (
     KERNELS,
-    capabilities,
+    asks,
     engine,
     first,
+    lacking,
+    of_sglang,
     older,
     pinned,
     required,
@@ -21,7 +23,7 @@ from fleetctl.doctor.stack import (
 )
 from fleetctl.doctor.toolkit import variable
 from fleetctl.environment.closure import Unmet
-from fleetctl.environment.stacks import SINCE, mixed_pairs
+from fleetctl.environment.stacks import mixed_pairs
 from fleetctl.environment.view import View
 
 SOUNDFILE = "0.13.1"
@@ -87,7 +89,7 @@ def engine_missing(context: Context) -> Iterator[Found]:
     source="sglang 0.5.11, entrypoints/openai/streaming_asr.py:5; read in the released wheels; seen on the first hosts",
 )
 def soundfile(context: Context) -> Iterator[Found]:
-    here = _of_sglang(context)
+    here = of_sglang(context)
     if here is None or "soundfile" in here.versions or _is_inherited(here, "soundfile"):
         return
     if required(here, "sglang", "soundfile") is None and older(here.versions["sglang"], "0.5.9"):
@@ -96,7 +98,7 @@ def soundfile(context: Context) -> Iterator[Found]:
     what = f"soundfile is missing; sglang {here.versions['sglang']} imports it when it starts"
     remedy = Remedy(f"add {pin} to the environment (its wheel brings libsndfile)", packages=(pin,))
     yield Found(
-        what, "sglang/srt/entrypoints/openai/streaming_asr.py", _asks(here, "sglang", "soundfile"), remedy
+        what, "sglang/srt/entrypoints/openai/streaming_asr.py", asks(here, "sglang", "soundfile"), remedy
     )
 
 
@@ -107,8 +109,8 @@ def soundfile(context: Context) -> Iterator[Found]:
     source="sglang 0.5.11, constrained/xgrammar_backend.py:22; xgrammar 0.1.10 and 0.1.32; seen on the first hosts",
 )
 def structural_tag(context: Context) -> Iterator[Found]:
-    here = _of_sglang(context)
-    found = _lacking(here, "xgrammar") if here else None
+    here = of_sglang(context)
+    found = lacking(here, "xgrammar") if here else None
     backend = text(context.service, "grammar-backend") if context.service else ""
     if here is None or found is None or backend not in ("", "xgrammar"):
         return
@@ -117,31 +119,8 @@ def structural_tag(context: Context) -> Iterator[Found]:
     skips = not older(GRAMMAR_SKIPS, here.versions["sglang"])
     words = f"{pin}, or --grammar-backend none (no structured answers)" if skips else pin
     arguments = {"grammar-backend": "none"} if skips else {}
-    evidence = [f"xgrammar {version} is there", *_asks(here, "sglang", "xgrammar")]
+    evidence = [f"xgrammar {version} is there", *asks(here, "sglang", "xgrammar")]
     yield Found(what, "xgrammar", evidence, Remedy(words, arguments=arguments, packages=(pin,)))
-
-
-@rule(
-    "pkg-mm-mxfp8",
-    "error",
-    reason="SGLang imports mm_mxfp8 of flashinfer on Blackwell cards, which older ones do not have.",
-    source="sglang 0.5.11, layers/quantization/fp8_utils.py:226; seen on the first hosts",
-)
-def mm_mxfp8(context: Context) -> Iterator[Found]:
-    here = _of_sglang(context)
-    found = _lacking(here, "flashinfer-python") if here else None
-    cards = capabilities(context)
-    if here is None or found is None or (cards and all(card[0] < 10 for card in cards)):
-        return
-    if variable(context, "SGLANG_IS_FLASHINFER_AVAILABLE").lower() in ("0", "false"):
-        return
-    version, pin = found
-    what = (
-        f"flashinfer {version} has no mm_mxfp8, which sglang {here.versions['sglang']} imports on Blackwell"
-    )
-    cubin = (pin.replace("-python", "-cubin"),) if "flashinfer-cubin" in here.versions else ()
-    remedy = Remedy(f"{first([pin, *cubin])}: both of one version", packages=(pin, *cubin))
-    yield Found(what, "flashinfer-python", _asks(here, "sglang", "flashinfer-python"), remedy)
 
 
 @rule(
@@ -180,7 +159,7 @@ def cubin(context: Context) -> Iterator[Found]:
     source="sglang 0.5.11, entrypoints/engine.py (assert_pkg_version)",
 )
 def kernel_version(context: Context) -> Iterator[Found]:
-    here = _of_sglang(context)
+    here = of_sglang(context)
     if here is None or variable(context, "SGLANG_SKIP_SGL_KERNEL_VERSION_CHECK").lower() in ("1", "true"):
         return
     service = context.service
@@ -192,7 +171,7 @@ def kernel_version(context: Context) -> Iterator[Found]:
         if required(here, "sglang", name) is not None and older(here.versions.get(name), wanted or "0"):
             pin = f"{name}=={wanted}"
             what = f"{titled(here, name)} is older than sglang {here.versions['sglang']} accepts ({wanted})"
-            yield Found(what, name, _asks(here, "sglang", name), Remedy(pin, packages=(pin,)))
+            yield Found(what, name, asks(here, "sglang", name), Remedy(pin, packages=(pin,)))
 
 
 @rule(
@@ -276,31 +255,8 @@ def torchvision(context: Context) -> Iterator[Found]:
             yield Found(what, name, (), remedy, "error" if name == "torchvision" else "warning")
 
 
-def _of_sglang(context: Context) -> View | None:
-    """The environment where SGLang is what is examined."""
-    here = view(context)
-    return here if here and engine(context, here) == "sglang" else None
-
-
-def _lacking(here: View, name: str) -> tuple[str, str] | None:
-    """The version of a distribution that lacks what sglang imports, and the pin that has it; None where it does not.
-
-    A version that the installed sglang itself asks for is right, however old.
-    """
-    version = here.versions.get(name)
-    for fact in SINCE:
-        if fact.distribution == name and version and older(version, fact.version):
-            return None if satisfied(here, "sglang", name) else (version, pinned(here, name, fact.version))
-    return None
-
-
 def _is_inherited(here: View, name: str) -> bool:
     return any(one.get("name") == name for one in here.bom.get("inherited") or ())
-
-
-def _asks(here: View, who: str, name: str) -> list[str]:
-    wanted = required(here, who, name)
-    return [f"{titled(here, who)} requires {wanted}"] if wanted else []
 
 
 def _unmet(here: View, who: Iterable[str]) -> list[Unmet]:

@@ -1,11 +1,10 @@
-"""What does not fit together: compiled code and its libraries, the card, the packages."""
+"""What does not fit together: compiled code and its libraries, and the card."""
 
 from __future__ import annotations
 
 from fleetctl.doctor.signatures.signature import Signature
 
 CU130 = "take torch, triton, torchvision, nvidia-* and the kernel package from one CUDA tag (cu130)"
-PINS = "the versions that the engine pins: `fleetctl env diff` against an environment that works, or install anew"
 
 ABI = [
     Signature(
@@ -40,7 +39,8 @@ ABI = [
         "abi-cudnn",
         r"lib(?:cudnn|cusparseLt|nccl|nvshmem_host|cupti"
         r"|cufile)[\w.]*\.so\.\d+: cannot open shared object file"
-        r"|CUDNN_STATUS_(?:NOT_INITIALIZED|SUBLIBRARY|VERSION_MISMATCH)|cuDNN version incompatibility",
+        r"|CUDNN_STATUS_(?:NOT_INITIALIZED|SUBLIBRARY|VERSION_MISMATCH)|cuDNN version incompatibility"
+        r"|Unable to load any of \{libcudnn|Cannot load symbol cudnn|Could not load (?:library|symbol) (?:lib)?cu",
         "a CUDA library that torch needs is missing or of another version than torch was built with",
         "the nvidia-* packages that this torch pins; nothing of another version on LD_LIBRARY_PATH",
     ),
@@ -67,7 +67,7 @@ ABI = [
     Signature(
         "abi-numpy",
         r"numpy\.(?:dtype|ndarray|ufunc) size changed, may indicate binary incompatibility"
-        r"|compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found"
+        r"|compiled using NumPy 1\.x cannot be run in|_ARRAY_API not found|[Nn]umpy is not available"
         r"|compiled against (?:NumPy )?(?:C-)?API version 0x",
         "an extension was built for another NumPy than the one installed",
         "numpy<2, or a build of that package for this NumPy",
@@ -97,7 +97,8 @@ ABI = [
     Signature(
         "abi-python",
         r"undefined symbol: _?Py[A-Z_]\w+|Python version mismatch: module was compiled for Python"
-        r"|SRE module mismatch|bad magic number in '",
+        r"|SRE module mismatch|bad magic number in '"
+        r"|dynamic module does not define module export",
         "a compiled module was built for another Python than the one that runs",
         "install its build for this Python; an environment is not moved between Python versions",
     ),
@@ -112,9 +113,28 @@ ABI = [
         "abi-operator",
         r"operator torchvision::nms does not exist|Couldn't load custom C\+\+ ops"
         r"|PyTorch and torchvision (?:were|has been) compiled with different CUDA"
-        r"|Detected that PyTorch and (?:torchvision|TorchAudio) were compiled with different CUDA",
+        r"|Detected that PyTorch and (?:torchvision|[Tt]orch[Aa]udio) were compiled with different CUDA",
         "torchvision or torchaudio is not the build for this torch",
         "torch, torchvision and torchaudio of one release and one CUDA tag",
+    ),
+    Signature(
+        "abi-registered-twice",
+        r"Tried to register an operator .*(?:multiple times|with the same name)|Only a single TORCH_LIBRARY can be"
+        r"|[Dd]uplicate registration|already (?:been )?registered .*(?:operator|kernel)",
+        "two copies of one compiled extension are loaded, or one that torch brings by now itself",
+        "one distribution of that package; the version that this torch goes with",
+    ),
+    Signature(
+        "abi-op-backend",
+        r"Could not run '\w+::\w+' with arguments from the|[Nn]o kernel .{0,20}found to dispatch",
+        "an operator has no code for this device: its extension did not load, or was built without CUDA",
+        "the package's build for this torch and CUDA; why it did not load stands above",
+    ),
+    Signature(
+        "abi-toolkit",
+        r"The detected CUDA version \([\d.]+\) mismatches the version",
+        "the toolkit (nvcc) found first is of another CUDA than torch was built with; what is compiled would not fit",
+        "CUDA_HOME to a toolkit of torch's CUDA, or a torch of the toolkit's",
     ),
     Signature(
         "abi-library",
@@ -124,7 +144,9 @@ ABI = [
     ),
     Signature(
         "abi-elf",
-        r"invalid ELF header|wrong ELF class|file too short|cannot allocate memory in static TLS block",
+        r"invalid ELF header|wrong ELF class|file too short|cannot allocate memory in static TLS block"
+        r"|cannot enable executable stack|cannot handle TLS data|ELF (?:load command|file OS ABI)|DLL load failed"
+        r"|Error loading DLL",
         "a shared library is damaged, not whole, or for another machine",
         "install its package again; `fleetctl env verify` names the files that changed",
     ),
@@ -162,11 +184,13 @@ ARCH = [
         "arch-per-op-gap",
         r"no kernel image is available for execution|CUDA_ERROR_NO_BINARY_FOR_GPU"
         r"|cudaErrorNoKernelImageForDevice"
-        r"|device kernel image is invalid|named symbol not found",
+        r"|device kernel image is invalid|named symbol not found|no kernel image"
+        r"|(?:CUDA|HIP) error: invalid device function|hipErrorNoBinaryForGpu",
         "a library holds no code for this card's architecture",
         "a build of the kernel package with that architecture, or only cards that it has code for",
         verdict="fatal",
         source="sglang#38515, pytorch#149845",
+        also=r"HSA_STATUS_ERROR_INVALID_ISA",
     ),
     Signature(
         "arch-torch-card",
@@ -206,24 +230,10 @@ ARCH = [
         r"PassManager::run failed|LLVM ERROR: |triton\.compiler\.errors\.CompilationError"
         r"|error: unsupported target:"
         r"|computeCapability not supported|type fp8e4nv not supported in this architecture"
-        r"|Cannot select: ",
+        r"|Cannot select: |mmaLayout|TritonGPU/Transforms/\S+ Assertion",
         "Triton cannot compile a kernel for this card",
         "the triton that this torch pins, or a newer one; on old cards no fp8; another attention backend",
         source="vllm#19215, pytorch#180908",
-    ),
-    Signature(
-        "arch-backend",
-        r"CUDA error \([^)]*(?:hopper|flash|fmha|cutlass|blackwell)[^)]*\): "
-        r"|TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
-        r"|sm)_?\d+"
-        r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell"
-        r"|Ampere|B200|H100)"
-        r"|requires? (?:a GPU with )?compute capability|FlashAttention only supports Ampere GPUs"
-        r"|does not support (?:SM|sm)_?\d+|This backend does not support|not supported on (?:this"
-        r"|your) (?:GPU|device)",
-        "a kernel or backend was chosen that is not made for this card",
-        "another backend for this card: --attention-backend triton or flashinfer",
-        source="sglang#24633, flashinfer#5445",
     ),
     Signature(
         "arch-bf16",
@@ -236,9 +246,44 @@ ARCH = [
         "arch-quantization-card",
         r"quantization method (?:\S+ )?is not supported for the current GPU. Minimum capability"
         r"|[Mm]inimum capability: \d+. Current capability"
-        r"|FP8 (?:quantization |E4M3 )?(?:is )?(?:only|not) support",
+        r"|FP8 (?:quantization |E4M3 )?(?:is )?(?:only|not) support"
+        r"|(?:FP8|FP4|NVFP4|MXFP4|MXFP8|INT4|[Mm]arlin)\b.{0,60}(?:requires?|only|not support).{0,60}"
+        r"(?:capability|SM ?\d|Blackwell|Hopper|Ada)",
         "the model's quantization needs a newer card",
         "the model in another quantization, or a newer card",
+    ),
+    Signature(
+        "arch-backend",
+        r"CUDA error \([^)]*(?:hopper|flash|fmha|cutlass|blackwell)[^)]*\): "
+        r"|TllmGenFmhaRunner.*Unsupported architecture|Unsupported architecture|only supports? (?:SM"
+        r"|sm)_?\d+"
+        r"|only supported (?:on|for) (?:devices with )?(?:SM|sm|compute capability|Hopper|Blackwell"
+        r"|Ampere|B200|H100)"
+        r"|requires? (?:a GPU with )?compute capability|FlashAttention only supports Ampere GPUs"
+        r"|does not support (?:SM|sm)_?\d+|This backend does not support|not supported on (?:this"
+        r"|your|the current) (?:GPU|device|platform|hardware)"
+        r"|[Uu]n(?:supported|known) (?:SM|GPU arch|CUDA arch|compute capab|device arch|cuda device)"
+        r"|[Oo]nly (?:Hopper|Blackwell|Ampere|Ada|[Ss][Mm]_?\d+)\S* (?:GPUs? )?supports?"
+        r"|only supported (?:on|for|with) (?:CUDA |NVIDIA )?(?:devices|GPUs|cards|Hopper|Blackwell)\b"
+        r"|requires? (?:an? )?(?:NVIDIA )?(?:Hopper|Blackwell|Ampere|Ada|[Ss][Mm][ _]?\d+|CUDA capability)"
+        r"|\b[Ss][Mm][ _]?\d+ or (?:above|later|newer|higher)|too old to be supported by the triton"
+        r"|compute capability(?: \S+)? (?:is )?not supported|gemm on sm_?\d+|less than CUDA device capability"
+        r"|not supported on (?:GPUs? with )?compute capability|compute capability less than \d+"
+        r"|CU(?:BLAS|DNN)_STATUS_ARCH_MISMATCH|requires compute capability|capability of (?:at least )?\d+\.\d"
+        r"|Compute Capability \d+\.\d or",
+        "a kernel or backend was chosen that is not made for this card",
+        "another backend for this card: --attention-backend triton or flashinfer",
+        source="sglang#24633, flashinfer#5445",
+    ),
+    Signature(
+        "arch-compile",
+        r"error: identifier \"__\w+\" is undefined|static[_ ]assert(?:ion)? failed|error: #error"
+        r"|NVCC compilation failed|nvcc (?:error|fatal) *:|ptxas (?:error|fatal) *:|error: no instance of"
+        r"|\.cuh?\(\d+\): error:|\.(?:cu|cuh|hpp|h):\d+(?::\d+)?: (?:fatal )?error:|nvrtc: error"
+        r"|Unsupported \.version \d|NVRTC_ERROR",
+        "a kernel could not be compiled here: its source does not go with this CUDA toolkit, compiler or card",
+        "the toolkit (nvcc) that the package was written for as CUDA_HOME; a host compiler that it accepts; or a "
+        "build of the package with its kernels in it (flashinfer-jit-cache and the like)",
     ),
     Signature(
         "arch-illegal-instruction",
@@ -260,93 +305,5 @@ ARCH = [
         "the error above that line is the cause; --disable-cuda-graph only hides it",
         verdict="fatal",
         consequence=True,
-    ),
-]
-
-PKG = [
-    Signature(
-        "pkg-soundfile",
-        r"No module named '?soundfile|sndfile library not found",
-        "soundfile is imported at start and missing",
-        "add soundfile (with its libsndfile) to the environment",
-        verdict="fatal",
-        packages=("soundfile",),
-    ),
-    Signature(
-        "pkg-structural-tag",
-        r"cannot import name '?StructuralTag",
-        "xgrammar is older than this sglang needs",
-        "xgrammar==0.1.32, or --grammar-backend none",
-        verdict="fatal",
-        packages=("xgrammar==0.1.32",),
-        arguments={"grammar-backend": "none"},
-        source="sglang PR 21722",
-    ),
-    Signature(
-        "pkg-cubin-version",
-        r"flashinfer-(?:cubin|jit-cache) version .* does not match flashinfer version",
-        "flashinfer-python and flashinfer-cubin are of different versions",
-        "the same version of both",
-        verdict="fatal",
-        source="Export-Deploy#679, vllm#49804",
-    ),
-    Signature(
-        "pkg-namespace",
-        r"cannot import name '[\w.]+' from '[\w.]+' \(unknown location\)",
-        "a folder without __init__.py stands in for the package: it is not installed, or a copy shadows it",
-        "install the package; remove folders of its name from the working directory and from PYTHONPATH",
-    ),
-    Signature(
-        "pkg-circular",
-        r"most likely due to a circular import",
-        "a package shadows another one of its name, or is half installed",
-        "look for a file or folder of that name beside the program; install the package again",
-    ),
-    Signature(
-        "pkg-transformers",
-        r"cannot import name '\w+' from 'transformers|module 'transformers[\w.]*' has no attribute"
-        r"|Could not import module '\w+'\. Are this object's requirements defined correctly"
-        r"|huggingface-hub>=|tokenizers>=[\w.,<=! ]+ is required",
-        "transformers (or what it is used with) is of another version than this engine was written for",
-        "the transformers version that this engine pins",
-    ),
-    Signature(
-        "pkg-kernel-version",
-        r"sgl-kernel is installed with version .* which is less than the minimum required"
-        r"|(?:sgl-kernel|sglang-kernel|flashinfer_python|flashinfer) is (?:installed with version"
-        r"|not installed)"
-        r"|cannot import name '\w+' from '(?:sgl_kernel|flashinfer|vllm|sglang)[\w.]*'"
-        r"|module '(?:sgl_kernel|flashinfer|deep_gemm)[\w.]*' has no attribute"
-        r"|'_OpNamespace' '\w+' object has no attribute|No operator found for|Unknown (?:builtin )?op: ",
-        "the kernel package or library is of another version than the engine was written for",
-        PINS,
-        source="sglang: several",
-    ),
-    Signature(
-        "pkg-api-mismatch",
-        r"^(?:\S+ )?ImportError: cannot import name '|AttributeError: module '[\w.]+' has no attribute '"
-        r"|got an unexpected keyword argument '|missing \d+ required positional argument"
-        r"|takes \d+ positional arguments? but \d+ (?:was|were) given",
-        "two packages do not fit: one calls the other in a way that its version does not know",
-        PINS,
-    ),
-    Signature(
-        "pkg-missing-requirement",
-        r"PackageNotFoundError: |DistributionNotFound: |distribution was not found and is required by"
-        r"|pkg_resources\.(?:VersionConflict|ContextualVersionConflict)"
-        r"|requires the [`'\"]?[\w-]+[`'\"]? (?:library|package)|[Pp]lease (?:run "
-        r"|use )?[`'\"]?pip3? install"
-        r"|ImportError: \w+ (?:is|are) not (?:installed|available)"
-        r"|requires [`'\"]?[\w-]+[`'\"]? to be installed",
-        "a package that is required is not installed, or not in the version required",
-        "install it in this environment",
-    ),
-    Signature(
-        "pkg-missing-module",
-        r"ModuleNotFoundError: No module named |Error while finding module specification for '"
-        r"|: No module named [\w.]+$",
-        "a module is imported that is not installed",
-        "add its package to the environment; an environment that is whole can be copied with `fleetctl "
-        "env overlay`",
     ),
 ]

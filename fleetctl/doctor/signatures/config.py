@@ -63,16 +63,23 @@ CFG = [
         r"|heads?.{0,60} (?:must be|is not|not) (?:evenly )?divisible"
         r"|not divisible by weight quantization block_n"
         r"|\d+ is not divisible by \d+"
-        r"|input_size_per_partition ?= ?\d+ is not divisible",
+        r"|input_size_per_partition ?= ?\d+ is not divisible|is not divisible by min_thread"
+        r"|Consider reducing tensor_parallel_size|[Cc]annot split tensors? evenly|not evenly divisible"
+        r"|(?:heads?|layers?|experts?|size|dim)\w* ?(?:\(\d+\)|= ?\d+)? (?:must be|should be|is not|not) divisible"
+        r"|must be divisible by|not be divided evenly",
         "the model (its heads, experts or layers) cannot be divided over that many GPUs",
         "another --tp-size (--tensor-parallel-size, --ep-size) that divides it: usually 1, 2, 4 or 8",
         source="vllm: several",
     ),
     Signature(
         "cfg-gpu-count",
-        r"invalid device ordinal|world size \(?\d+\)? is larger than the number of available GPUs"
+        r"invalid device ordinal|NVMLError_(?:InvalidArgument|NotFound)"
+        r"|world size \(?\d+\)? is larger than the number of available GPUs"
         r"|[Tt]ensor parallel size \(?\d+\)? (?:cannot be|is) (?:larger|greater) than"
-        r"|Local rank \d+ .*out of range|Not enough GPUs|requires \d+ GPUs?.* but only \d+",
+        r"|Local rank \d+ .*out of range|[Nn]ot enough GPUs|requires \d+ GPUs?.* but only \d+|but only \d+ GPUs?"
+        r"|[Ii]nvalid device id|number of required GPUs|GPUs? \d+ is less than"
+        r"|exceeds? (?:the )?(?:total )?number of "
+        r"(?:available|visible) (?:GPUs|devices)|requested .{0,20}GPUs?.{0,40}available|more GPUs than",
         "more GPUs are asked for than the process sees",
         "a --tp-size no larger than the service's GPUs; look at CUDA_VISIBLE_DEVICES and the slot's `gpus`",
     ),
@@ -80,7 +87,9 @@ CFG = [
         "cfg-context-length",
         r"User-specified (?:max_model_len|context_length) .*is greater than the derived"
         r"|context[_ ]length .*is (?:greater|longer|larger) than the (?:derived|model)"
-        r"|The model's (?:derived )?max_model_len|max_model_len \(\d+\) is (?:greater|larger)",
+        r"|The model's (?:derived )?max_model_len|max_model_len \(\d+\) is (?:greater|larger)"
+        r"|max_num_batched_tokens \(?\d*\)? ?(?:is|must be) (?:smaller|less|greater|at least)"
+        r"|exceeds? (?:the )?(?:model's )?max\w* (?:model )?(?:length|len|position)",
         "the context length asked for is longer than the model's own",
         "a shorter --context-length (--max-model-len), or rope scaling in the model's config.json",
     ),
@@ -105,7 +114,13 @@ CFG = [
         r"[Ii]nvalid attention backend|Unsupported attention backend|Selected backend \S+ is not valid"
         r"|No valid attention backend|attention backend .*(?:is|are|does|do) not support"
         r"|Backend does not support speculative|Speculative decoding is (?:currently )?not supported with"
-        r"|HybridAttentionBackend does not support",
+        r"|HybridAttentionBackend does not support|(?:FLASH|TRITON|FLEX|XFORMERS|TORCH_SDPA|CUTLASS"
+        r"|FLASHINFER)\w* (?:does not|doesn't) support"
+        r"|[Aa]ttention (?:backend )?\S* ?(?:is )?not (?:available|supported)"
+        r"|[Aa]ttention sinks?.{0,40}not support|(?:does|do) not (?:currently )?support attention"
+        r"|[Uu]nsupported head[_ ](?:dim|size)|[Hh]ead[_ ]?(?:dim|size)\w* .{0,30}not "
+        r"supported|only supports? head[_ ](?:dim|size)|kv[_ ]cache[_ ]dtype.{0,60}(?:not|only|invalid|must)"
+        r"|No (?:suitable|compatible|supported) (?:attention )?backend",
         "the attention backend chosen does not go with the model or with the other arguments",
         "--attention-backend triton, or no such argument",
         arguments={"attention-backend": "triton"},
@@ -121,6 +136,45 @@ CFG = [
         "arguments of speculative decoding are missing or do not go together",
         "all of --speculative-num-steps, -eagle-topk and -num-draft-tokens (or none); a drafter made for "
         "this model",
+    ),
+    Signature(
+        "cfg-backend",
+        r"[Nn]ot a valid \S+ backend|not a valid \S* ?backend|[Ii]nvalid (?:\w+ ){1,2}backend"
+        r"|[Uu]nknown (?:\w+ ){1,2}backend"
+        r"|[Uu]nsupported (?:\w+ ){0,2}backend|backend \S+ is not (?:available|supported|installed)"
+        r"|[Bb]ackend .{0,40}not (?:available|supported) (?:for|with|on)",
+        "a backend was chosen that this version, model or card does not have",
+        "one of those that the engine names, or none: it chooses by itself",
+    ),
+    Signature(
+        "cfg-number",
+        r"invalid literal for int\(\) with base 10|could not convert string to float",
+        "an argument or a variable holds text where a number is wanted (a service named VLLM makes Kubernetes set "
+        "VLLM_PORT to an address; CUDA_VISIBLE_DEVICES takes UUIDs not everywhere)",
+        "that variable or argument: rename the Kubernetes service, or set a number",
+    ),
+    Signature(
+        "cfg-variable",
+        r"KeyError: '[A-Z][A-Z0-9]*_[A-Z0-9_]+'|[Ee]nvironment variable [A-Z]\w+ (?:is (?:not|required|invalid"
+        r"|missing)|must|not set|has an invalid)"
+        r"|Invalid value for (?:environment variable )?[A-Z]+_|[Mm]issing (?:required )?environment variable"
+        r"|Unknown vLLM environment variable"
+        r"|Invalid value '\S*' for \w+\. Valid options",
+        "an environment variable is not set, or holds a value that is not taken",
+        "set it in the unit (Environment=), with a value that this version takes",
+    ),
+    Signature(
+        "cfg-lora",
+        r"is greater than max_lora_rank|LoRA .{0,60}(?:not enabled|is disabled|not support)|max_lora_rank .*must"
+        r"|does not support LoRA",
+        "the arguments of LoRA do not go with the adapter or the model",
+        "--enable-lora, and --max-lora-rank of the adapter's rank; a base model that takes adapters",
+    ),
+    Signature(
+        "cfg-tool-choice",
+        r"requires --enable-auto-tool-choice|tool choice requires|--tool-call-parser to be set",
+        "tool calls are asked for without the arguments that enable them",
+        "--enable-auto-tool-choice and --tool-call-parser",
     ),
     Signature(
         "cfg-page-size",
@@ -145,7 +199,7 @@ CFG = [
     ),
     Signature(
         "cfg-validation",
-        r"\d+ validation errors? for \w*(?:Config|Args)|pydantic_core\.\S*ValidationError"
+        r"Value error, |\d+ validation errors? for \w*(?:Config|Args)|pydantic_core\.\S*ValidationError"
         r"|Config\w*Error: |in (?:_handle_\w+|check_server_args|__post_init__|prepare_server_args"
         r"|create_engine_config)$",
         "the engine's check of its arguments failed",

@@ -36,26 +36,61 @@ DRV = [
         verdict="fatal",
         commands=("systemctl status nvidia-fabricmanager",),
         source="pytorch#35710",
+        also=(
+            r"nv-?fabricmanager.*(?:[Ee]rror|[Ff]ail|not)|[Ff]abric ?[Mm]anager.*(?:[Ee]rror|fail"
+            r"|mismatch|not (?:running|started))"
+        ),
     ),
     Signature(
         "drv-missing",
-        r"libcuda\.so\.1: cannot open shared object file|Found no NVIDIA driver on your system"
+        r"libcuda\.so\.1: cannot open shared object file|Could not load (?:dynamic )?library libcuda\.so"
+        r"|Found no NVIDIA driver on your system"
         r"|NVIDIA-SMI has failed because it couldn't communicate|libnvidia-ml\.so\.1: cannot open"
         r"|could not select device driver .* with capabilities: \[\[gpu\]\]"
-        r"|nvidia-container-cli: initialization error"
-        r"|NVML Shared Library Not Found",
+        r"|NVML Shared Library Not Found|NVMLError_LibraryNotFound|NVIDIA Driver was not detected"
+        r"|nvidia-smi['\"]?: (?:command )?not found|No such file or directory: '\S*nvidia-smi'"
+        r"|could not insert 'nvidia|modprobe: (?:FATAL|ERROR): .*nvidia|driver not loaded|NVMLError_DriverNotLoaded"
+        r"|nvidia-smi.* (?:failed|not found|not installed)",
         "there is no NVIDIA driver, or it is not visible in this container",
         "install or load the driver; a container needs the NVIDIA runtime (--gpus all)",
         source="sglang#4778",
+    ),
+    Signature(
+        "drv-container",
+        r"nvidia-container-(?:cli|runtime)|unknown or invalid runtime name: nvidia|unresolvable CDI devices"
+        r"|nvidia-ctk|CDI device injection failed|failed to inject CDI"
+        r"|libnvidia-container|no runtime for \"nvidia\"|error gathering device information .*nvidia",
+        "the container runtime could not give the GPUs to the container",
+        "the NVIDIA container toolkit: installed, of the driver's version, configured for this runtime "
+        "(`nvidia-ctk runtime configure`) and restarted; `nvidia-smi` on the host first",
+    ),
+    Signature(
+        "drv-init",
+        r"cudaErrorInitializationError|: initialization error$|from cudaGetDeviceCount\(\)|CUDA error 999|Error 999"
+        r"|driver library init failure|cuInit\S* .*(?:fail|return|error)"
+        r"|CUDA_ERROR_(?:NOT_INITIALIZED|UNKNOWN|DEVICE_UNAVAILABLE|COMPAT_NOT_SUPPORTED\w*)"
+        r"|CUDA error: initialization error|CUDA driver initialization failed|error initializing CUDA"
+        r"|cudaGetDeviceCount\(?\)? (?:failed|returned)|NVMLError_(?:Unknown|Uninitialized|NoPermission)"
+        r"|hipErrorNotInitialized|open\(/dev/kfd|/dev/nvidia\S* .*(?:denied|No such|not permitted)"
+        r"|Unable to open /dev/kfd",
+        "CUDA (or ROCm) could not be initialised: device files, the nvidia_uvm module, rights or the container stand "
+        "in the way",
+        "`nvidia-smi` and `ls -l /dev/nvidia*` as the service's user; `nvidia-modprobe -u`; the container's device "
+        "access; reboot after a driver's update",
     ),
     Signature(
         "drv-no-device",
         r"No CUDA GPUs are available|no CUDA-capable device is detected|CUDA_ERROR_NO_DEVICE"
         r"|cudaErrorNoDevice"
         r"|Failed to infer device type|No CUDA runtime is found|Torch not compiled with CUDA enabled"
-        r"|Failed to initialize NVML: (?:Unknown Error|Insufficient)"
+        r"|Failed to initialize NVML: (?:Unknown Error|Insufficient|GPU access)"
         r"|CUDA unknown error - this may be due to"
-        r"|CUDA initialization: |No accelerator .*is available|no NVIDIA GPU detected",
+        r"|CUDA initialization: |No accelerator .*is available|[Nn]o NVIDIA GPU|No HIP GPUs are available"
+        r"|hipErrorNoDevice|0 active drivers|GPU is required|CUDA is not available|cuda is not available"
+        r"|[Nn]o (?:compatible |supported |suitable |usable )?(?:CUDA |HIP |NVIDIA )?(?:GPUs?|devices?) "
+        r"(?:were |was |is |are )?(?:found|detected|discovered|visible)"
+        r"|is_available\(\) (?:is|==|returned|returns) False|torch\.cuda\.is_available\(\) should be"
+        r"|[Nn]o CUDA device|not find any (?:CUDA|GPU)|GPU.{0,20} not (?:found|detected|available)",
         "the process sees no GPU: wrong CUDA_VISIBLE_DEVICES, a CPU build of torch, or a container that "
         "lost its access",
         "see `nvidia-smi` as the service's user; CUDA_VISIBLE_DEVICES; restart the container; a CUDA "
@@ -65,7 +100,10 @@ DRV = [
         "drv-modeset",
         r"NVRM: API mismatch|NVRM: The NVIDIA probe routine (?:was not called|failed)"
         r"|NVRM: No NVIDIA GPU found"
-        r"|nvidia: version magic|NVRM: RmInitAdapter failed|NVRM: loading .* failed|NVRM: GPU .*: RmInit",
+        r"|nvidia: version magic|NVRM: RmInitAdapter failed|NVRM: loading .* failed|NVRM: GPU .*: RmInit"
+        r"|bound to nouveau|use of the NVIDIA open kernel modules|nvidia: (?:Unknown symbol|disagrees about)"
+        r"|RmInitAdapter|module verification failed|[Kk]ey was rejected by service"
+        r"|(?:dkms|DKMS).*(?:[Ee]rror|Bad return|fail)|[Ll]oading (?:of )?(?:unsigned )?module is rejected",
         "the driver's kernel module could not take up the GPU",
         "the open kernel module for Blackwell cards; a driver built for this kernel; see `journalctl -k | "
         "grep NVRM`",
@@ -84,15 +122,16 @@ GPU = [
     Signature(
         "gpu-ecc",
         r"uncorrectable ECC error|NVRM: Xid \(PCI:[\w:.]+\): (?:48|63|64|92|94|95|140)\b"
-        r"|cudaErrorECCUncorrectable"
-        r"|row remapping failure|pending page retirement",
+        r"|cudaErrorECCUncorrectable|row remapping failure|pending page retirement",
         "the GPU's memory has uncorrectable errors",
         "take the GPU out of use and reset it; where rows cannot be remapped any more, have it replaced",
         verdict="fatal",
+        also=(r"uncorrect(?:able|ed) ECC|ECC.{0,20}uncorrect"),
     ),
     Signature(
         "gpu-xid",
-        r"NVRM: Xid \(PCI:[\w:.]+\): \d+",
+        r"NVRM: Xid \(PCI:[\w:.]+\): \d+|SXid \(PCI|nvidia-nvswitch\d*: .*(?:[Ee]rror|[Ff]atal|SXid)"
+        r"|NVLink.{0,40}(?:fatal|failed|inactive|training error|is down)",
         "the driver reports a fault of a GPU (Xid)",
         "31, 13, 43, 45: the program's own kernels; 74: NVLink; 119, 120: the GPU's firmware; else reset "
         "the GPU",
@@ -120,22 +159,29 @@ GPU = [
         "gpu-busy",
         r"Free memory on device .*is less than desired GPU memory utilization"
         r"|all CUDA-capable devices are busy or unavailable"
-        r"|The memory capacity is unbalanced|Initial free memory .*should be|Error in memory profiling",
+        r"|[Mm]emory capacity is unbalanced|Initial free memory .*should be|Error in memory profiling",
         "something else holds the GPU's memory (or the GPU itself)",
         "see who: `nvidia-smi`; stop it, or give the service another GPU or a smaller share",
     ),
     Signature(
         "gpu-out-of-memory",
         r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|cudaErrorMemoryAllocation"
-        r"|Not enough memory\. Please try to (?:in|de)crease --mem-fraction-static"
-        r"|CUBLAS_STATUS_ALLOC_FAILED"
-        r"|Out of memory\. Please (?:try|set) (?:a )?(?:smaller|lower)|failed to allocate .*(?:GPU"
-        r"|device) memory",
+        r"|cudaErrorMemoryAllocation|Not enough memory\. Please try to (?:in"
+        r"|de)crease --mem-fraction-static|CUBLAS_STATUS_ALLOC_FAILED|Out of memory\. Please (?:try"
+        r"|set) (?:a )?(?:smaller|lower)|failed to allocate .*(?:GPU|device|CUDA|compute) (?:memory"
+        r"|buffers?)|cudaMalloc(?:Async)?(?: \w+)? ?failed: out of memory|HIP out of memory"
+        r"|hipErrorOutOfMemory|[Cc]uda failure .{0,8}out of memory|(?:GPU|VRAM"
+        r"|device) (?:ran )?out of memory|CUDA_ERROR_OUT_OF_MEM|XPU out of memory|CUDA error 2: "
+        r"|CUDA error: 2 ",
         "the GPU's memory does not suffice",
         "see who else uses the GPU; then another --mem-fraction-static, a shorter context, or more GPUs",
         verdict="fatal",
         commands=("nvidia-smi",),
+        also=(
+            r"unable to allocate (?:CUDA|ROCm|HIP|Vulkan)\w* buffer|[Ii]nsufficient (?:GPU|device"
+            r"|video) memory|not enough (?:GPU|VRAM)|cuMemCreate .*(?:fail|error)"
+            r"|memory allocation failure"
+        ),
     ),
     Signature(
         "gpu-assert",
@@ -147,18 +193,22 @@ GPU = [
     Signature(
         "gpu-fault",
         r"CUDA error: (?:an illegal memory access|unspecified launch failure|misaligned address"
-        r"|invalid program counter"
-        r"|an illegal instruction|operation not supported|unknown error)"
+        r"|invalid program counter|an illegal instruction|operation not supported|unknown error)"
         r"|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION)|cudaErrorIllegalAddress"
-        r"|illegal memory access was encountered|CUDA error \(\S+\): unspecified launch failure",
+        r"|illegal memory access was encountered|CUDA error \(\S+\): unspecified launch failure"
+        r"|CUDA_ERROR_LAUNCH_TIMEOUT|Memory access fault by GPU|HIP error: (?:an illegal"
+        r"|unspecified|the operation)|hipErrorIllegalAddress",
         "the GPU, or a kernel on it, crashed",
         "see `nvidia-smi` and `dmesg` for Xid errors; reset the GPU or move the service to another one",
         verdict="fatal",
+        also=(
+            r"the launch timed out and was terminated|HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY|ILLEGAL|OUT)"
+            r"|HW Exception by GPU|GPU (?:hang|reset)\b.*|amdgpu: .*(?:ring|fault|reset)"
+        ),
     ),
     Signature(
         "gpu-cublas",
-        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|NOT_SUPPORTED|INVALID_VALUE"
-        r"|ARCH_MISMATCH)"
+        r"CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|NOT_INITIALIZED|NOT_SUPPORTED|INVALID_VALUE)"
         r"|CUDNN_STATUS_EXECUTION_FAILED|Failed to (?:initialize|run) cutlass|cutlass .*(?:failed"
         r"|Error Internal)",
         "a matrix product failed on the GPU: another CUDA library than torch's, too little memory, or a "
@@ -169,7 +219,7 @@ GPU = [
     Signature(
         "gpu-nvls",
         r"NVLink SHARP \(NVLS\) Multicast|transport/nvls\.cc:\d+ NCCL WARN|Failed to bind NVLink"
-        r"|cuMulticast\w+ .*fail",
+        r"|cuMulticast\w+ .*fail|not support multicast",
         "NVLink multicast cannot be set up (fabric manager, NVSwitch, or a container)",
         "NCCL_NVLS_ENABLE=0; then the fabric manager's state in `nvidia-smi -q`",
         variables={"NCCL_NVLS_ENABLE": "0"},
@@ -187,18 +237,11 @@ GPU = [
         source="sglang#1509, #9706",
     ),
     Signature(
-        "gpu-nccl-shm",
-        r"NCCL WARN Error: failed to extend /dev/shm/nccl|NCCL WARN .*(?:/dev/shm|shared memory segment)",
-        "NCCL finds too little room in /dev/shm",
-        "a larger /dev/shm (--shm-size, --ipc=host), or free what lies there",
-    ),
-    Signature(
         "gpu-collective-timeout",
-        r"Watchdog caught collective operation timeout|ncclUnhandledCudaError|NCCL error in|NCCL error: "
-        r"|NCCL Error \d"
-        r"|ncclSystemError|ncclInternalError|ncclRemoteError|ncclInvalidUsage|NCCL WARN Cuda failure"
-        r"|NCCL timeout"
-        r"|unhandled (?:system|cuda) error",
+        r"Watchdog caught collective operation timeout|ncclUnhandledCudaError|NCCL error in"
+        r"|NCCL error: |NCCL Error \d|ncclSystemError|ncclInternalError|ncclRemoteError"
+        r"|ncclInvalidUsage|NCCL WARN Cuda failure|NCCL timeout|unhandled (?:system|cuda) error"
+        r"|RCCL error|ncclCommInitRank failed",
         "GPUs of the service do not reach each other: NCCL could not set up or finish their communication",
         "NCCL_DEBUG=INFO shows why; try NCCL_P2P_DISABLE=1 and --disable-custom-all-reduce, then look at "
         "IOMMU and "
@@ -207,6 +250,10 @@ GPU = [
         variables={"NCCL_P2P_DISABLE": "1"},
         arguments={"disable-custom-all-reduce": True},
         source="nccl#1999, rtx6kpro#15, vllm#33041",
+        also=(
+            r"NCCL communicator was aborted|NCCL failure|NCCL operation .*(?:failed|timed out)"
+            r"|HeartbeatMonitor|Some NCCL operations have failed"
+        ),
     ),
     Signature(
         "gpu-nccl-p2p-hang",
@@ -220,7 +267,7 @@ GPU = [
     ),
     Signature(
         "gpu-launch",
-        r"CUDA error: (?:invalid (?:argument|configuration|device function|resource handle)"
+        r"CUDA (?:runtime )?error: (?:invalid (?:argument|configuration|resource handle)"
         r"|too many resources requested"
         r"|operation would make the legacy stream|operation (?:not permitted"
         r"|failed due to a previous error))",

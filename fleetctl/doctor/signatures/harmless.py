@@ -8,7 +8,13 @@ HARMLESS = [
     Signature(id, pattern, reason, "", "harmless")
     for id, pattern, reason in (
         ("ok-import", r"Ignore import error when loading", "an optional model is skipped"),
-        ("ok-warning", r"(?:Deprecation|Future|User|Runtime|Syntax)Warning: ", "a library's warning"),
+        (
+            "ok-warning",
+            r"(?:Deprecation|Future|Runtime|Syntax)Warning: "
+            r"|UserWarning: (?!CUDA initialization: (?:Found no|Unexpected|CUDA (?:unknown"
+            r"|driver init)))",
+            "a library's warning",
+        ),
         (
             "ok-arguments",
             r"server_args=ServerArgs\(|args: Namespace\(|non-default args:",

@@ -26,6 +26,10 @@ MODEL = [
         "model-architecture",
         r"Model architectures? \S.*(?:are|is) not supported|Unsupported (?:model )?architectures?:?"
         r"|has no (?:SG[Ll]ang|vLLM) implementation|Cannot find model module|Model class .*not found"
+        r"|unknown model architecture|GGUF model with architecture \S+ is not supported|[Uu]nknown gguf model"
+        r"|[Uu]nsupported (?:model type|model_type|model class)"
+        r"|[Mm]odel type \S+ (?:is )?not (?:currently )?supported"
+        r"|No model class|not supported model architecture|architecture \S+ (?:is )?not supported"
         r"|failed to be inspected",
         "this engine does not know the model's architecture",
         "a later version of the engine that supports it, or another engine",
@@ -48,13 +52,19 @@ MODEL = [
     Signature(
         "model-missing",
         r"does not appear to have a file named (?:config\.json|pytorch_model|model\.safetensors)"
-        r"|is not a valid model identifier|Repository Not Found|RepositoryNotFoundError|HFValidationError"
-        r"|Can't load (?:the )?configuration (?:of|for)|Repo id must (?:be in the form|use alphanumeric)"
-        r"|Invalid repository ID or local directory|No config(?:uration)? (?:file|format)"
+        r"|is not a valid model identifier|Repository Not Found|RepositoryNotFoundError"
+        r"|HFValidationError|Can't load (?:the )?configuration (?:of|for)"
+        r"|Repo id must (?:be in the form|use alphanumeric)"
+        r"|Invalid repository ID or local directory|No (?:supported )?config(?:uration)? (?:file|format)"
         r"|No such file or directory: '[^']*(?:config\.json|\.safetensors|\.gguf)'",
         "the model is not where the service looks for it",
         "correct the model's path, or copy the model to the host",
         verdict="fatal",
+        also=(
+            r"Incorrect path_or_model_id|[Mm]odel (?:path|file|directory|folder) .{0,200}(?:does not"
+            r"|doesn't) exist|[Cc]ould not find (?:the )?model|is not a local folder and is not a valid"
+            r"|pull model manifest: file does not exist|does not appear to have a file named \S+\.py"
+        ),
     ),
     Signature(
         "model-hub-offline",
@@ -69,7 +79,11 @@ MODEL = [
         "model-file-damaged",
         r"SafetensorError|Error while deserializing header|HeaderTooLarge|MetadataIncompleteBuffer"
         r"|PytorchStreamReader failed|UnpicklingError: |invalid load key, 'v'|git-lfs\.github\.com"
-        r"|gguf: .*(?:invalid|failed)|(?:incomplete|corrupt)\w* (?:download|checkpoint|shard|file)",
+        r"|gguf: .*(?:invalid|failed)|(?:incomplete|corrupt)\w* (?:download|checkpoint|shard|file|metadata)"
+        r"|is corrupted or incomplete|invalid magic|not within (?:the )?file bounds|EOFError: Ran out of input"
+        r"|(?:InvalidHeader|HeaderTooSmall|InvalidOffset|MetadataInc)\w*|Unable to load weights from"
+        r"|unexpected end of (?:file|data)|[Cc]hecksum (?:mismatch|failed)|failed to load model from"
+        r"|not a valid safetensors|unexpectedly reached end of file|error loading model\b(?!: unknown)",
         "a weights file is damaged, cut short, or only a git-lfs pointer",
         "copy or download that file again; compare sizes and hashes with its source",
     ),
@@ -89,12 +103,24 @@ MODEL = [
         "look at config.json, tokenizer.json and the JSON among the arguments; copy the file again",
     ),
     Signature(
+        "model-processor",
+        r"Failed to apply \S*Processor|[Cc]an't load (?:image|feature|video|audio)? ?processor"
+        r"|Unrecognized (?:image|video|"
+        r"feature) ?processor|preprocessor_config\.json|[Uu]nrecognized processing class|processor_config",
+        "the model's image, video or audio processor could not be loaded or does not take what it is given",
+        "the processor's files (preprocessor_config.json) beside the weights; the transformers version that the "
+        "engine pins; --limit-mm-per-prompt",
+    ),
+    Signature(
         "model-tokenizer",
         r"Can't load tokenizer for|Converting from (?:SentencePiece and )?Tiktoken failed"
         r"|Couldn't instantiate the backend tokenizer|Tokenizer class \S+ does not exist"
         r"|data did not match any variant of untagged enum|tokenizer\.(?:json|model)'? .*(?:not found"
         r"|missing)"
-        r"|Exception: data did not match|expected value at line \d+ column",
+        r"|Exception: data did not match|expected value at line \d+ column|EOF while parsing a value"
+        r"|Cannot instantiate this tokenizer|not found in (?:the )?tokenizer|sentencepiece.*(?:[Ii]nternal|fail)"
+        r"|tokenizer .{0,40}(?:could not|cannot) be (?:loaded|converted)|[Tt]iktoken.{0,40}(?:fail|not found"
+        r"|missing)",
         "the model's tokenizer cannot be loaded: a file is missing, or it was written by a newer tokenizers",
         "all tokenizer files beside the weights; the transformers and tokenizers versions that the engine "
         "pins",
@@ -118,7 +144,10 @@ MODEL = [
         r"|Error\(s\) in loading state_dict"
         r"|Following weights were not initialized from checkpoint|There is no module or parameter named"
         r"|Attempted to load weight \(|in (?:load_weights|weight_loader)$|loaded_weight\.shape"
-        r"|Parameter \S+ not found in",
+        r"|Parameter \S+ not found in|Cannot copy out of meta tensor|missing tensor|tensor '\S+' (?:not found"
+        r"|has wrong)"
+        r"|wrong number of tensors|[Ww]eight .{0,80}not found in (?:the )?(?:model|checkpoint|state)"
+        r"|not found in params_dict|Trying to set a tensor of shape",
         "the checkpoint's weights are not those that the engine builds for this model (version, "
         "quantization or class)",
         "an engine version that knows this checkpoint; its config.json and quantization as its authors "

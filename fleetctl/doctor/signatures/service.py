@@ -9,12 +9,17 @@ ABOVE = "the first error above that line is the cause"
 SVC = [
     Signature(
         "svc-port-taken",
-        r"\[Errno 98\]|[Aa]ddress already in use|EADDRINUSE|port \d+ is (?:already )?(?:in use|occupied"
-        r"|not available)",
+        r"\[Errno 98\]|[Aa]ddress already in use|EADDRINUSE|port \d+ is (?:already )?(?:in use"
+        r"|occupied|not available)",
         "the port is taken by another process",
         "find its owner (`ss -ltnp`), stop it, or give the slot another port",
         verdict="fatal",
         commands=("ss -ltnp",),
+        also=(
+            r"[Oo]nly one usage of each socket address|[Pp]ort \d+ .{0,30}already"
+            r"|[Cc]ould not find (?:an )?(?:available|free) port|bind\(\) .{0,40}failed"
+            r"|port is already allocated"
+        ),
     ),
     Signature(
         "svc-working-directory",
@@ -24,7 +29,8 @@ SVC = [
     ),
     Signature(
         "svc-executable",
-        r"status=203/EXEC|Failed at step EXEC|Failed to (?:execute|locate executable)|(?:Unable to locate"
+        r"status=203/EXEC|Failed at step EXEC|Failed to (?:execute|locate executable)"
+        r"|env: '?[^']+'?: No such file|status=12[67]/n/a|Failed to run '\w+' task|(?:Unable to locate"
         r"|not an) executable"
         r"|python[\d.]*: No such file or directory",
         "what the unit's ExecStart names cannot be executed: missing, no execute bit, or an interpreter "
@@ -34,7 +40,8 @@ SVC = [
     Signature(
         "svc-command",
         r": (?:line \d+: )?[\w./-]+: (?:command )?not found$|^exec \S+: |exec format error"
-        r"|executable file not found in \$PATH"
+        r"|executable file not found|^(?:\S*bash|\S*sh|exec): (?:line \d+: )?\S+: Permission denied"
+        r"|: exec: \S+: (?:permission denied|not found)|no such file or directory: unknown"
         r"|can't open file '[^']*': \[Errno 2\]|bad interpreter: ",
         "a program or script that the service calls is not there (not installed, another path, or no "
         "interpreter)",
@@ -65,7 +72,9 @@ SVC = [
         "svc-unit-file",
         r"Unit \S+ has a bad unit file setting|bad unit file setting|Failed to load environment files"
         r"|Unit \S+ not found\."
-        r"|Invalid (?:section header|environment assignment)|Executable path is not absolute",
+        r"|Invalid (?:section header|environment assignment)|Executable path is not absolute|Unit \S+ is masked"
+        r"|Unknown (?:key name|lvalue|section) '|Failed to connect to bus|Neither a valid executable name|Missing '='"
+        r"|lacks (?:both )?ExecStart|Refusing\.$|Dependency failed for ",
         "the unit's file has a mistake, or it names a file that is not there",
         "`systemd-analyze verify` names it; deploy again to have it rendered anew",
     ),
@@ -79,7 +88,9 @@ SVC = [
     Signature(
         "svc-watchdog",
         r"Watchdog timeout \(limit|Failed with result 'watchdog'|[Ss]cheduler watchdog timeout"
-        r"|Detokenizer watchdog",
+        r"|Detokenizer watchdog|Watchdog timeout \(|watchdog (?:timeout|fired|triggered)"
+        r"|No available shared memory broadcast block"
+        r"|RPC call to \w+ timed out|Timed out waiting for (?:the )?(?:engine|worker|scheduler|server)",
         "the process hung: its watchdog had no answer in time",
         "what it last did (py-spy dump); a longer --watchdog-timeout where kernels are compiled at first use",
     ),
@@ -134,6 +145,8 @@ SVC = [
         r"|EngineCore encountered an issue|Worker proc \S+ died unexpectedly"
         r"|died unexpectedly, shutting down|Background loop (?:has errored|is stopped)"
         r"|Exception in worker \S+ while processing method|Initialization failed\. (?:warmup|please)"
+        r"|Engine (?:loop|process) (?:is not running|has died|died)|MQEngine\w*Error"
+        r"|llama runner process has terminated"
         r"|Failed core proc",
         "a process of the engine failed",
         ABOVE,
@@ -141,7 +154,10 @@ SVC = [
     ),
     Signature(
         "svc-child-failed",
-        r"ChildFailedError|Signal \d+ \(SIG\w+\) received by PID|exitcode +: -\d+|ProcessRaisedException"
+        r"ChildFailedError|Application startup failed|State '\S+' timed out\. Killing"
+        r"|ray\.exceptions\.(?:RayTaskError|WorkerCrashedError)|Job for \S+ failed|CrashLoopBackOff"
+        r"|Back-off restarting failed|exited with code (?!137)[1-9]\d*|Exited \([1-9]\d*\)"
+        r"|Signal \d+ \(SIG\w+\) received by PID|exitcode +: -\d+|ProcessRaisedException"
         r"|ProcessExitedException",
         "a child process ended by a signal or an error",
         "what that process said before; its own log, where it has one",
@@ -169,7 +185,7 @@ SVC = [
     Signature(
         "svc-unit-failed",
         r"Main process exited, code=(?:exited|killed|dumped), status=(?!0/|143/|15/)|Failed with result '"
-        r"|Start request repeated too quickly"
+        r"|Start request repeated too quickly|start retries too quickly|entered FATAL state"
         r"|Failed to start |Control process exited, code=\w+, status=[1-9]|Unit entered failed state",
         "the unit's process ended with an error",
         ABOVE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,8 @@ class Signature:
     ``verdict``: ``fatal`` ends a swap's wait at once; ``likely`` names the cause once it has failed (a healthy
     start may say so too, in passing); ``warning`` is no failure; ``last`` is a fault where nothing follows;
     ``harmless`` lines are passed over. ``consequence``: the line only reports that something else failed; the
-    cause is looked for around it. ``times``: how often one log must say so. ``source``: where it was seen.
+    cause is looked for around it. ``also``: a further pattern, likely where ``pattern`` is fatal. ``times``: how
+    often one log must say so. ``source``: where it was seen.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Signature:
     packages: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     source: str = ""
+    also: str = ""
 
     @property
     def family(self) -> str:
@@ -57,3 +59,14 @@ class Signature:
             "words": list(words(self.pattern)),
         }
         return {**plain, "consequence": True} if self.consequence else plain
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """As :meth:`to_dict`, one a pattern."""
+        yield self.to_dict()
+        if self.also:
+            yield {
+                **self.to_dict(),
+                "pattern": self.also,
+                "verdict": "likely",
+                "words": list(words(self.also)),
+            }
