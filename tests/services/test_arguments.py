@@ -74,7 +74,7 @@ def test_the_standalone_server_is_told_all_it_needs(lab_fleet: Fleet) -> None:
                 "--speculative-algorithm": "DDTREE",
                 "--speculative-ddtree-mode": "tree",
                 "--speculative-ddtree-budget": "15",
-                "--speculative-ddtree-allow-hybrid-unsafe": None,
+                "--speculative-ddtree-topk": "8",
                 "--port": "30001",
             },
             {"--tp-size"},
