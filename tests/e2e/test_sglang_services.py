@@ -21,10 +21,13 @@ from typing import Any
 import pytest
 import yaml
 
+from fleetctl.lab import gpus, hardware
+from fleetctl.lab.paths import HostPaths
 from tests.conftest import Lab
 from tests.doctor.builders import CONFIG, DRAFTER_CONFIG
 from tests.patches_sglang.conftest import sglang_wheel  # noqa: F401  a fixture
 from tests.standins.hosts import install, snapshot
+from tests.standins.native import library
 from tests.standins.stack import Distribution, reference
 
 pytestmark = pytest.mark.lab
@@ -32,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 SET = "ddtree-sglang-0.5.11"
 SPEC = "sglang-0.5.11-ddtree"
 BASE = "/root/sglang-0.5.11"
+DRIVER = "usr/lib/x86_64-linux-gnu/libcuda.so.1"
 SERVICES = ("autoregressive", "dflash", "shadow", "ddtree")
 WIDTHS = {
     "linear_num_key_heads": 16,
@@ -162,12 +166,19 @@ def fleet(lab: Lab, sglang_wheel: Path, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("fleet")
     stack = [_sglang(sglang_wheel) if one.name == "sglang" else one for one in reference()]
     install(lab, "ct200", BASE, stack, folder / "wheels")
+    hardware.toolkit("ct200")
+    driver = HostPaths("ct200").root / DRIVER
+    driver.write_bytes(library("libcuda.so.1", []))
+    lab.run("ct200", "/sbin/ldconfig")
     made = Fleet(lab, folder)
     models = made.host["models"]
     _model(lab, models["qwen3.6-27b"]["path"], {**CONFIG, **WIDTHS}, 54)
     drafter = {**DRAFTER_CONFIG, "hidden_size": 5120, "vocab_size": 248320, "num_target_layers": 64}
     _model(lab, models["qwen3.6-27b-dflash"]["path"], drafter, 3)
     yield made
+    driver.unlink()
+    lab.run("ct200", "/sbin/ldconfig")
+    hardware.forget("ct200")
     units = " ".join(service["unit"] for service in made.host["services"].values())
     lab.run("ct200", f"systemctl disable --now {units}", check=False)
     gone = f"{BASE} /var/lib/fleetctl/envs/{SPEC}-* /var/lib/fleetctl/specs/{SPEC}-* /dev/shm/Qwen3.6-27B*"
@@ -183,7 +194,7 @@ def test_the_plan_says_what_would_be_made_and_started_and_touches_nothing(fleet:
     for words in (
         "--speculative-algorithm DDTREE",
         "--speculative-ddtree-budget 15",
-        "--max-running-requests 8",
+        "--max-running-requests 6",
     ):
         assert words in said, said
     assert fleet.unit("sglang-ddtree-tree.service") == ""
@@ -212,18 +223,19 @@ def test_the_four_modes_are_deployed_and_swapped_in_one_patched_environment(flee
 def test_what_the_27b_cannot_hold_is_refused_before_anything_is_stopped(fleet: Fleet) -> None:
     fleet.write("ddtree", **{"max-running-requests": 48})
     said = fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
-    assert "cfg-hybrid-requests" in said and "--max-running-requests 8" in said
+    assert "recurrent states of 48 requests take 117.1 GiB" in said and "--max-running-requests 7" in said
     fleet.write("ddtree", **{"attention-backend": "flashinfer"})
-    assert "cfg-tree-backend" in fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
+    assert "need the triton" in fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
     fleet.write("ddtree", **{"page-size": 16})
-    assert "cfg-ddtree-page-size" in fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
+    assert "DDTree needs --page-size 1" in fleet.run(
+        "deploy", "ct200", "--service", "ddtree", "--plan", expect=5
+    )
     fleet.write()
 
 
 def test_preflight_sees_a_stranger_on_the_card(fleet: Fleet) -> None:
-    from fleetctl.lab import gpus
-
-    gpus.occupy("ct200", 1, 60000)
+    fleet.lab.run("ct200", "systemctl stop sglang-autoregressive.service")
+    gpus.occupy("ct200", 1, 60000, pid=1, name="someone")
     try:
         said = fleet.run("deploy", "ct200", "--service", "ddtree", expect=5)
         assert "GPU 1" in said
@@ -237,7 +249,7 @@ def test_an_unpatched_environment_is_refused_with_the_way_to_the_patch_set(fleet
     fleet.write()
     try:
         said = fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
-        assert "cfg-unknown-algorithm" in said and "patch apply" in said
+        assert "without their patch set" in said and "patch apply" in said and SPEC in said
     finally:
         fleet.host["environments"]["sglang"] = kept
         fleet.write()
