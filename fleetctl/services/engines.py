@@ -125,6 +125,7 @@ ENGINES: dict[Engine, EngineFacts] = {
             "spine": Setting("speculative-ddtree-spine"),
             "hybrid": Setting("speculative-ddtree-hybrid", words=("fork", "unsafe", "refuse")),
             "builder": Setting("speculative-ddtree-builder", words=("auto", "triton", "torch")),
+            "commit": Setting("speculative-ddtree-commit", words=("host", "device", "graph")),
             "metrics": Setting("speculative-ddtree-metrics"),
             "block-size": Setting("speculative-dflash-block-size", DRAFTING, low=2, high=256),
             "tp": Setting("tp-size", EVERY_MODE, low=1, high=64),

@@ -217,6 +217,7 @@ ALL_OF_SGLANG: dict[str, Argument] = {
     "spine": False,
     "hybrid": "unsafe",
     "builder": "torch",
+    "commit": "graph",
     "metrics": True,
     "block-size": 16,
     "tp": 4,

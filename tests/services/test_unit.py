@@ -76,7 +76,9 @@ def test_any_text_of_the_inventory_reaches_the_process(
             assert f"--{name}={value}" in words
         else:
             assert value in [after for word, after in itertools.pairwise(words) if word == f"--{name}"]
-    if "served-model-name" not in args:
+    if "served-model-name" not in args and model_id.startswith("-"):
+        assert f"--served-model-name={model_id}" in words
+    elif "served-model-name" not in args:
         assert words[words.index("--served-model-name") :][:2] == ["--served-model-name", model_id]
     variables = [word for value in systemd.settings(text, "Environment") for word in systemd.words(value)]
     assert [f"{name}={value}" for name, value in env.items()] == [

@@ -90,7 +90,7 @@ class DeltaNet(nn.Module):
         if memory:
             memory.windows[layer] = window[:, :, -(s.kernel - 1) :]
         mixed = F.silu(F.conv1d(window, self.conv1d.weight.to(window.dtype), groups=window.shape[1])).mT
-        q, k, v = mixed.split([self.keys, self.keys, self.values], -1)
+        q, k, v = torch.split(mixed, [self.keys, self.keys, self.values], -1)
         share = s.value_heads // s.key_heads
         q, k = (
             delta.normed(part.reshape(batch, count, -1, s.key_dim))

@@ -77,7 +77,7 @@ class Pretrainer:
         """The mean loss over held-out rows."""
         device = self.model.embed_tokens.weight.device
         rows = self.held_out[: 8 * self.recipe.validation_rows]
-        parts = rows.split(self.recipe.validation_rows)
+        parts = torch.split(rows, self.recipe.validation_rows)
         return float(torch.stack([loss_of(self.model, part.to(device)) for part in parts]).mean())
 
     def _batch(self) -> Tensor:

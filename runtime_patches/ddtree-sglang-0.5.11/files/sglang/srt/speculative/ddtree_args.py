@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 MODES = ("shadow", "tree")
 HYBRID = ("fork", "unsafe", "refuse")
 BUILDERS = ("auto", "triton", "torch")
+COMMITS = ("host", "device", "graph")
 TOP_K = 8
 MAX_TOP_K = 64
 MAX_BUDGET = 255
@@ -41,6 +42,7 @@ class Settings:
     builder: str
     metrics: bool
     log_trees: int
+    commit: str = "host"
 
     @property
     def rows(self) -> int:
@@ -88,6 +90,13 @@ def add_cli_args(parser: argparse.ArgumentParser) -> None:
         choices=BUILDERS,
         default="auto",
         help="What builds trees. auto: the Triton kernel if it agrees with the torch version at start.",
+    )
+    flag(
+        "commit",
+        choices=COMMITS,
+        default="host",
+        help="Where a pass is committed. host: paths go to the host and back. device: the host is asked for nothing "
+        "but the accepted tokens. graph: the same, and building and committing are one CUDA graph each (one GPU).",
     )
     flag(
         "metrics",
@@ -154,6 +163,7 @@ def settings_of(args: Any) -> Settings:
         builder=args.speculative_ddtree_builder,
         metrics=args.speculative_ddtree_metrics,
         log_trees=args.speculative_ddtree_log_trees,
+        commit=args.speculative_ddtree_commit,
     )
 
 
