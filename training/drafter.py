@@ -178,7 +178,7 @@ def drafter_config(shape: DrafterShape) -> dict[str, object]:
         "block_size": shape.block,
         "hidden_act": "silu",
         "attention_bias": False,
-        "rms_norm_eps": 1e-05,
+        "rms_norm_eps": t.eps,
         "rope_theta": shape.theta,
         "max_position_embeddings": 8192,
         "vocab_size": t.vocab,

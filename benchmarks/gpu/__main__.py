@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu import hybrid, lossless, plumbing, profile, speed
 from benchmarks.gpu.arms import ddtree, dflash
 from benchmarks.gpu.server import Arm
-from benchmarks.gpu.texts import CHAT
 
 PHASES = ("node-context", "plumbing", "lossless", "hybrid", "speed", "eager", "kernels", "profile")
 
@@ -28,9 +28,11 @@ def main() -> int:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of lossless")
     parser.add_argument("--prompts", type=int, default=50, help="of lossless and hybrid; default 50")
     parser.add_argument("--tokens", type=int, default=256, help="longest answer; default 256")
-    parser.add_argument("--minutes", type=float, default=6.0, help="of asking, in speed and eager")
+    parser.add_argument("--minutes", type=float, default=6.0, help="of asking; what there is then is kept")
     parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
-    parser.add_argument("--chat", default=CHAT, help="the chat's form, with {prompt}")
+    parser.add_argument(
+        "--arms", help="of speed, eager, kernels and profile: only these, by name, with commas"
+    )
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
@@ -52,26 +54,39 @@ def main() -> int:
     elif given.phase == "lossless":
         lossless.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
-            count=given.prompts, tokens=given.tokens, chat=given.chat, flags=flags,
+            count=given.prompts, tokens=given.tokens, minutes=given.minutes, flags=flags,
         )  # fmt: skip
     elif given.phase == "hybrid":
         hybrid.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
-            count=given.prompts, tokens=given.tokens, chat=given.chat,
+            count=given.prompts, tokens=given.tokens, minutes=given.minutes,
         )  # fmt: skip
     elif given.phase == "profile":
         arms = [
             Arm("linear", dflash(given.drafter)),
             Arm("tree-15", ddtree(given.drafter, budget=15, topk=8)),
+            Arm("tree-15-graph", ddtree(given.drafter, budget=15, topk=8, commit="graph")),
         ]
-        profile.measure(given.target, given.out, arms, chat=given.chat)
+        profile.measure(given.target, given.out, chosen(arms, given.arms), flags=flags)
     else:
-        chosen = {"speed": speed.graph_arms, "eager": speed.eager_arms, "kernels": speed.kernel_arms}
+        kinds = {"speed": speed.graph_arms, "eager": speed.eager_arms, "kernels": speed.kernel_arms}
+        arms = chosen(kinds[given.phase](given.drafter), given.arms)
         speed.measure(
-            given.target, given.drafter, given.out, chosen[given.phase](given.drafter), phase=given.phase,
-            tokens=given.tokens, minutes=given.minutes, chat=given.chat, flags=flags,
+            given.target, given.drafter, given.out, arms, phase=given.phase,
+            tokens=given.tokens, minutes=given.minutes, flags=flags,
         )  # fmt: skip
     return 0
+
+
+def chosen(arms: Sequence[Arm], names: str | None) -> list[Arm]:
+    """The arms of these names, in their order; all without names. Exits where one is unknown."""
+    if names is None:
+        return list(arms)
+    by_name = {arm.name: arm for arm in arms}
+    wanted = names.split(",")
+    if unknown := [name for name in wanted if name not in by_name]:
+        sys.exit(f"no arm {', '.join(unknown)}; there are {', '.join(by_name)}")
+    return [by_name[name] for name in wanted]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any
 from benchmarks.gpu.arms import ddtree
 from benchmarks.gpu.lossless import measure as lossless
 from benchmarks.gpu.server import Arm
-from benchmarks.gpu.texts import CHAT
 
 HYBRID = ("--disable-radix-cache", "--max-mamba-cache-size", "32", "--mm-attention-backend", "triton_attn")
 
@@ -32,9 +31,9 @@ def measure(
     budgets: tuple[int, ...] = (8, 15, 16, 32, 64),
     count: int = 20,
     tokens: int = 128,
-    chat: str = CHAT,
     flags: tuple[str, ...] = HYBRID,
     deadline_s: float = 400,
+    minutes: float = 8.0,
 ) -> dict[str, Any]:
     """As ``lossless``, into ``hybrid/``: ``tree-N`` fork, ``unsafe-N`` do not."""
     return lossless(
@@ -45,8 +44,8 @@ def measure(
         budgets=budgets,
         count=count,
         tokens=tokens,
-        chat=chat,
         deadline_s=deadline_s,
+        minutes=minutes,
         extra=arms(drafter, budgets),
         flags=flags,
     )

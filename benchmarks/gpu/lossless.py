@@ -6,6 +6,7 @@ is judged by the gap between the two tokens' log-probabilities, asked of the aut
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from benchmarks.gpu.arms import compared, in_float32
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, Server, running
-from benchmarks.gpu.texts import CHAT, prompts
+from benchmarks.gpu.texts import prompts
 
 REFERENCE = "autoregressive"
 UNKNOWN = 99.0  # a gap that cannot be told, or is beyond any rounding
@@ -37,11 +38,15 @@ def measure(
     count: int = 50,
     tokens: int = 256,
     deadline_s: float = 300,
-    chat: str = CHAT,
+    minutes: float = 8.0,
     extra: Sequence[Arm] = (),
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Write ``lossless-<dtype>.json``; its ``arms``: texts that are equal, and each first difference."""
+    """Write ``lossless-<dtype>.json``; its ``arms``: texts that are equal, and each first difference.
+
+    No arm is begun after ``minutes``; what there is then is kept, and a further run goes on from it.
+    """
+    ends = time.monotonic() + minutes * 60
     results = Results(out, f"lossless-{dtype}")
     arms = [Arm(arm.name, (*arm.flags, *flags), arm.env) for arm in [*compared(drafter, budgets), *extra]]
     names = {arm.name: arm.name for arm in arms}
@@ -52,13 +57,16 @@ def measure(
         ready = {names[name]: server for name, server in servers.items()}
         if REFERENCE not in ready:
             raise SystemExit("the autoregressive server is not ready; see its log")
-        asked = [ready[REFERENCE].tokens(prompt.text) for prompt in prompts(chat)[:count]]
+        asked = [ready[REFERENCE].tokens(prompt.text) for prompt in prompts(model)[:count]]
         own = texts_of(ready[REFERENCE], asked, tokens, 1)
         for name, server in ready.items():
             for at_once in (1, 8):
                 label = f"{name}-batch-{at_once}"
                 if results.has(label):
                     continue
+                if time.monotonic() > ends:
+                    print(f"time is up before {label}", flush=True)
+                    return results.data
                 said = own if (name, at_once) == (REFERENCE, 1) else texts_of(server, asked, tokens, at_once)
                 figures = compare(asked, own, said, ready[REFERENCE])
                 results.put(label, figures)

@@ -12,19 +12,20 @@ from typing import Any
 
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, running
-from benchmarks.gpu.texts import CHAT, prompts
+from benchmarks.gpu.texts import prompts
 
 STEPS = 20
 
 
 def measure(
-    model: Path, out: Path, arms: Sequence[Arm], *, deadline_s: float = 300, chat: str = CHAT
+    model: Path, out: Path, arms: Sequence[Arm], *, deadline_s: float = 300, flags: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Write ``profile.json`` and one trace an arm under ``traces/``."""
     results = Results(out, "profile")
     traces = out / "traces"
     traces.mkdir(parents=True, exist_ok=True)
-    text = prompts(chat)[0].text
+    text = prompts(model)[0].text
+    arms = [Arm(arm.name, (*arm.flags, *flags), arm.env, arm.path) for arm in arms]
     with running(arms, model, out, deadline_s=deadline_s) as servers:
         for name, server in servers.items():
             server.generate(text, 64)

@@ -20,8 +20,9 @@ class Results:
         self.data: dict[str, Any] = {**card(), "arms": {}, **kept}
 
     def has(self, arm: str) -> bool:
-        """Whether the arm was measured already."""
-        return arm in self.data["arms"]
+        """Whether the arm was measured already, to its end."""
+        kept = self.data["arms"].get(arm)
+        return kept is not None and not (isinstance(kept, dict) and kept.get("unfinished"))
 
     def put(self, arm: str, measured: Any) -> None:
         """Keep an arm's figures."""

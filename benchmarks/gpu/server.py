@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu import leftovers
+
 HERE = Path(__file__).parent
 COMMON = (
     *("--attention-backend", "triton", "--sampling-backend", "pytorch", "--grammar-backend", "none"),
@@ -61,6 +63,7 @@ class Server:
             self._process = subprocess.Popen(
                 argv, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=env
             )
+        self._record = leftovers.record(out, self._process.pid, arm.name)
 
     def wait(self, deadline_s: float) -> str:
         """Until it is ready; why it is not, or nothing."""
@@ -135,6 +138,7 @@ class Server:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(10)
+        self._record.unlink(missing_ok=True)
 
 
 def require_free(port: int) -> None:
@@ -156,8 +160,12 @@ def running(
     common: Sequence[str] = COMMON,
 ) -> Iterator[dict[str, Server]]:
     """Servers of all arms at once, those that came up; all are ended afterwards."""
-    servers = [Server(arm, model, port + 20 * index, out, common) for index, arm in enumerate(arms)]
+    for name in leftovers.end_earlier(out):
+        print(f"{name}: an earlier run's, ended", flush=True)
+    servers: list[Server] = []
     try:
+        for index, arm in enumerate(arms):
+            servers.append(Server(arm, model, port + 20 * index, out, common))
         ready = {}
         for server in servers:
             why = server.wait(deadline_s)

@@ -18,9 +18,11 @@ from typing import Any
 from benchmarks.gpu.arms import compared, ddtree, dflash, eager
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, Server, running
-from benchmarks.gpu.texts import CHAT, Prompt, prompts
+from benchmarks.gpu.texts import Prompt, prompts
 
 ROUNDS = 3
+UNSEEN_AT_ONCE = 6
+"""Unseen prompts between two writings of the results."""
 
 
 def graph_arms(drafter: Path) -> list[Arm]:
@@ -28,8 +30,13 @@ def graph_arms(drafter: Path) -> list[Arm]:
     return [
         *compared(drafter, (8, 15, 32)),
         Arm("tree-22-spine", ddtree(drafter, budget=22, topk=8, spine=True)),
+        *(
+            Arm(f"tree-{budget}-{commit}", ddtree(drafter, budget=budget, topk=8, commit=commit))
+            for budget, commit in ((15, "device"), (15, "graph"), (32, "graph"))
+        ),
         Arm("shadow-phases", ddtree(drafter, "shadow", metrics=True)),
         Arm("tree-15-phases", ddtree(drafter, metrics=True, budget=15, topk=8)),
+        Arm("tree-15-graph-phases", ddtree(drafter, metrics=True, budget=15, topk=8, commit="graph")),
     ]
 
 
@@ -57,45 +64,104 @@ def measure(
     tokens: int = 256,
     minutes: float = 6.0,
     deadline_s: float = 300,
-    chat: str = CHAT,
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Write ``<phase>.json``: five prompts × 3 rounds, the unseen prompts once, 8 at once; phase times."""
+    """Write ``<phase>.json``: five prompts × 3 rounds, the unseen prompts once, 8 at once; phase times.
+
+    What an arm has said is written after every round (its entry is ``unfinished`` till the end), so that a run that
+    is killed loses no more than a round; a further run measures the unfinished arms anew.
+    """
     results = Results(out, phase)
     arms = [Arm(arm.name, (*arm.flags, *flags), arm.env, arm.path) for arm in arms]
     missing = [arm for arm in arms if not results.has(arm.name)]
-    asked = prompts(chat)
+    asked = prompts(model)
     five = [prompt for prompt in asked if prompt.form == "demo"]
     unseen = [prompt for prompt in asked if prompt.form != "demo"]
-    ends = time.monotonic() + minutes * 60 + deadline_s
     with running(missing, model, out, deadline_s=deadline_s) as servers:
-        ends = min(ends, time.monotonic() + minutes * 60)
-        runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for server in servers.values():
-            for prompt in five[:2]:
-                server.generate(prompt.text, 32)  # kernels compile, caches fill
+        measuring = _Measuring(results, servers, tokens, time.monotonic() + minutes * 60)
+        measuring.warm_up(five[:2])
         for number in range(ROUNDS):
-            for prompt in five:
-                for name, server in servers.items():
-                    runs[name].append({"round": number, **once(server, prompt, tokens)})
-            print(f"round {number + 1} of {ROUNDS} done at {time.strftime('%T')}", flush=True)
-        for index, prompt in enumerate(unseen):
-            if time.monotonic() > ends:
-                print(f"time is up after {index} of {len(unseen)} unseen prompts", flush=True)
-                break
-            for name, server in servers.items():
-                runs[name].append({"round": 0, **once(server, prompt, tokens)})
-        for name, server in servers.items():
-            together = batch(server, [prompt.text for prompt in unseen[:16]], tokens, 8)
-            figures = {**summary(runs[name]), "at_once_8": together, "phases": phases(server.metrics())}
-            results.put(name, {**figures, "flags": list(server.arm.flags), "runs": runs[name]})
-            print(line(name, figures), flush=True)
+            measuring.round(number, five)
+        for first in range(0, len(unseen), UNSEEN_AT_ONCE):
+            measuring.round(0, unseen[first : first + UNSEEN_AT_ONCE])
+        measuring.finish(unseen)
     return results.data
 
 
-def once(server: Server, prompt: Prompt, tokens: int) -> dict[str, Any]:
+class _Measuring:
+    """All arms' servers, asked in turn until the time is up; what they said is kept as it comes."""
+
+    def __init__(self, results: Results, servers: dict[str, Server], tokens: int, ends: float) -> None:
+        self.results, self.servers, self.tokens, self.ends = results, servers, tokens, ends
+        self.runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+
+    @property
+    def left(self) -> float:
+        """Seconds until no further question is asked."""
+        return self.ends - time.monotonic()
+
+    def warm_up(self, asked: Sequence[Prompt]) -> None:
+        """Kernels compile, caches fill, graphs are captured; a server that fails here is left out."""
+        for name, server in list(self.servers.items()):
+            try:
+                for prompt in asked:
+                    server.generate(prompt.text, 64, timeout=max(20.0, min(self.left, 120.0)))
+            except (OSError, ValueError) as error:
+                self._lost(name, error)
+
+    def round(self, number: int, asked: Sequence[Prompt]) -> None:
+        """Each prompt of every server, in turn; then all that is known is written."""
+        for prompt in asked:
+            for name, server in list(self.servers.items()):
+                if self.left <= 0:
+                    break
+                try:
+                    told = once(server, prompt, self.tokens, max(10.0, min(self.left, 120.0)))
+                except (OSError, ValueError) as error:
+                    self._lost(name, error)
+                else:
+                    self.runs[name].append({"round": number, **told})
+        for name, server in self.servers.items():
+            if self.runs[name]:
+                self._put(name, server, {}, unfinished=True)
+        words = f"{len(asked)} prompts" if self.left > 0 else "time is up"
+        print(f"round {number + 1}: {words}, {time.strftime('%T')}", flush=True)
+
+    def finish(self, asked: Sequence[Prompt]) -> None:
+        """Several at once, the phases, and each arm on one line."""
+        for name, server in list(self.servers.items()):
+            if not self.runs[name]:
+                continue
+            together = {}
+            if self.left > 0:
+                try:
+                    together = batch(server, [prompt.text for prompt in asked[:16]], self.tokens, 8)
+                except (OSError, ValueError) as error:
+                    self._lost(name, error)
+                    continue
+            figures = self._put(name, server, together)
+            print(line(name, figures), flush=True)
+
+    def _put(
+        self, name: str, server: Server, together: dict[str, float], *, unfinished: bool = False
+    ) -> dict[str, Any]:
+        try:
+            told = phases(server.metrics())
+        except (OSError, ValueError):
+            told = {}
+        figures = {**summary(self.runs[name]), "at_once_8": together, "phases": told}
+        kept = {**figures, "flags": list(server.arm.flags), "runs": self.runs[name]}
+        self.results.put(name, {**kept, "unfinished": True} if unfinished else kept)
+        return figures
+
+    def _lost(self, name: str, error: Exception) -> None:
+        print(f"{name}: LOST: {type(error).__name__}: {error}; {self.servers[name].last_words()}", flush=True)
+        del self.servers[name]
+
+
+def once(server: Server, prompt: Prompt, tokens: int, timeout: float = 300) -> dict[str, Any]:
     """One answer: tokens, seconds, verify passes."""
-    said = server.generate(prompt.text, tokens)
+    said = server.generate(prompt.text, tokens, timeout)
     meta = said["meta_info"]
     return {
         "prompt": prompt.name,
@@ -173,7 +239,8 @@ def line(name: str, figures: dict[str, Any]) -> str:
                 f"{label} {group['tokens_per_second']:7.1f} tok/s tau {group['accepted_length']:.2f} "
                 f"{group['milliseconds_a_pass']:.2f} ms a pass"
             )
-    said.append(f"8 at once {figures['at_once_8']['tokens_per_second']:7.1f}")
+    if figures["at_once_8"]:
+        said.append(f"8 at once {figures['at_once_8']['tokens_per_second']:7.1f}")
     if figures["phases"].get("device"):
         said.append(" ".join(f"{phase} {ms:.2f}" for phase, ms in figures["phases"]["device"].items()))
     return "  ".join(said)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNSEEN = Path(__file__).parents[2] / "training" / "eval_prompts.json"
+OWN = "unseen-prompts.json"
+OWN_CHAT = "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
+"""A model trained by ``training.hybrid`` brings prompts that it has not seen, in this form."""
 CHAT = (
     "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
     "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
@@ -23,9 +26,14 @@ class Prompt:
     text: str
 
 
-def prompts(chat: str = CHAT) -> list[Prompt]:
-    """The five of the comparison first (form ``demo``), then the unseen ones."""
-    entries = json.loads(UNSEEN.read_text())["prompts"]
+def prompts(model: Path) -> list[Prompt]:
+    """The model's own unseen prompts, where its folder has some; else the five of the comparison first (form
+    ``demo``), then the unseen ones."""
+    own = model / OWN
+    chat, source = (OWN_CHAT, own) if own.exists() else (CHAT, UNSEEN)
+    entries = json.loads(source.read_text())["prompts"]
+    for number, entry in enumerate(entries):
+        entry.setdefault("form", "demo" if source == own and number < 5 else "known")
     made = [
         Prompt(
             entry.get("name", f"{entry['kind']}-{number}"),

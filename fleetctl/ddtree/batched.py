@@ -201,6 +201,20 @@ def follow(
     return kept, predicted.gather(1, last[:, None]).squeeze(1)
 
 
+def walk_lines(trees: TreeBatch, seen: torch.Tensor, predicted: torch.Tensor, steps: int) -> torch.Tensor:
+    """A walk from the root of each tree: int64 [requests, 2 * steps + 2]: the rows that it commits, their tokens, how
+    many they are, and the token that follows. ``steps`` is the longest path, the root counted; see :func:`follow`."""
+    kept, following = follow(trees, seen, predicted)
+    rows = torch.arange(kept.shape[1], device=kept.device)
+    count = kept.sum(1)
+    nodes = torch.where(kept, rows, kept.shape[1]).sort(dim=1)[0][:, :steps]
+    nodes = torch.nn.functional.pad(nodes, (0, steps - nodes.shape[1]))
+    taken = torch.arange(steps, device=kept.device) < count[:, None]
+    nodes = torch.where(taken, nodes, 0)
+    tokens = torch.where(taken, trees.tokens.gather(1, nodes), 0)
+    return torch.cat([nodes, tokens, count[:, None], following[:, None]], 1)
+
+
 def ranked_log_probs(logits: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(log-probabilities float32 [..., k], tokens int64 [..., k], log-sum-exp float32 [...]) of logits.
 

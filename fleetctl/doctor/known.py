@@ -14,6 +14,8 @@ from fleetctl.inventory.models import Argument
 MIB = 1 << 20
 GIB = 1 << 30
 DEFAULT_BLOCK = 16
+DDTREE_RELEASES = ("0.5.11",)
+"""Releases of SGLang that there is a patch set for draft trees for."""
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "tp-size": ("tp", "tensor-parallel-size"),
     "pp-size": ("pp", "pipeline-parallel-size"),
@@ -174,8 +176,8 @@ def verified_tokens(context: Context, service: ServiceView) -> int:
     if not algorithm(service):
         return 1
     budget = number(service, "speculative-ddtree-budget")
-    if is_ddtree(service) and budget:
-        return max(int(budget) + 1, block_size(context, service))
+    if is_ddtree(service) and budget and text(service, "speculative-ddtree-mode") != "shadow":
+        return int(budget) + 1
     if algorithm(service) in ("DFLASH", "DDTREE"):
         return block_size(context, service)
     return max(1, whole(service, "speculative-num-draft-tokens"))

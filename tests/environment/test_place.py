@@ -43,7 +43,7 @@ def read(fleet: Fleet, text: str) -> tuple[str | None, str | None, str | None, s
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("ct200", ("ct200", "/root/venv_sglang211", None, None)),  # the environment of its default slot
+        ("ct200", ("ct200", None, "sglang-0.5.11-ddtree", None)),  # the environment of its default slot
         ("ct129:reference", ("ct129", "/root/ml-env", None, None)),
         ("ct200:training", ("ct200", "/root/venv", None, None)),
         ("ct200:/usr/bin/python3", ("ct200", "/usr/bin/python3", None, None)),

@@ -44,7 +44,14 @@ def test_a_path_is_no_name(tmp_path: Path) -> None:
 
 def test_every_shipped_file_is_good_and_fully_pinned() -> None:
     specs = {file.stem: load_spec(REPOSITORY, file.stem) for file in (REPOSITORY / "envs").glob("*.yaml")}
-    assert {"standalone-cpu", "sglang-0.5.11-cu130", "ct129-reference", "ct200-serving"} <= specs.keys()
+    assert {
+        "standalone-cpu",
+        "sglang-0.5.11-cu130",
+        "ct129-reference",
+        "ct200-serving",
+        "sglang-0.5.11-ddtree",
+        "ct129-ddtree",
+    } <= specs.keys()
     for spec in specs.values():
         assert all(Requirement(pin).specifier for pin in spec.requirements)
     sglang = {Requirement(pin).name for pin in specs["sglang-0.5.11-cu130"].requirements}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,6 +45,9 @@ def server(*flags: str, config: object | None = None, **over: Any) -> Any:
         "speculative_dflash_block_size": None,
         "speculative_dflash_draft_window_size": None,
         "speculative_ddtree_requests_given": True,
+        "mem_fraction_static": 0.87,
+        "model_path": "org/target",
+        "speculative_draft_model_path": None,
         "get_attention_backends": lambda: ("triton", "triton"),
         "get_model_config": lambda: SimpleNamespace(hf_config=config or Plain()),
         **vars(parser.parse_args(flags)),
@@ -110,6 +114,24 @@ def test_the_running_requests_of_a_hybrid_are_bounded_by_memory_unless_given(
     kept = server(config=Hybrid())
     args.resolve(kept)
     assert kept.max_running_requests == 48
+
+
+def test_the_weights_take_their_part_of_the_memory_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(args, "_memory_bytes", lambda _: 96 * 2**30)
+    for name, gib in (("target", 54), ("drafter", 3)):
+        (tmp_path / name).mkdir()
+        with (tmp_path / name / "model.safetensors").open("wb") as file:
+            file.truncate(gib << 30)
+    paths = {
+        "model_path": str(tmp_path / "target"),
+        "speculative_draft_model_path": str(tmp_path / "drafter"),
+    }
+    given = server(config=Hybrid(), speculative_ddtree_requests_given=False, **paths)
+    assert args.weights_bytes(given) == 57 << 30
+    args.resolve(given)
+    assert given.max_running_requests == 6  # 0.6 of the 26.5 GiB that 57 GiB of weights leave of 0.87 × 96
 
 
 def test_a_states_size_is_told_by_its_shape_or_not_at_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fleetctl.patches.patchset import PatchSet, load
 from fleetctl.patches.plan import PatchWrites, plan, unmade
 from fleetctl.patches.state import State, judge
 from fleetctl.patches.trees import Wheel
+from tests.patches_sglang.modules import module
 
 REPOSITORY = Path(__file__).parents[2]
 NAME = "ddtree-sglang-0.5.11"
@@ -72,3 +74,21 @@ def test_hunks_stay_small_and_no_file_of_the_engine_is_carried_whole(
                 for hunk in change.hunks
             )
             assert changed < 60, change.path
+
+
+def test_every_flag_is_a_field_of_the_servers_arguments_with_the_same_default(planned: PatchWrites) -> None:
+    """``ServerArgs.from_cli_args`` reads what its fields name, and nothing else."""
+    written = next(write.content for write in planned.writes if write.path.endswith("srt/server_args.py"))
+    assert written is not None
+    node = next(
+        one for one in ast.parse(written).body if isinstance(one, ast.ClassDef) and one.name == "ServerArgs"
+    )
+    fields = {
+        one.target.id: ast.literal_eval(one.value)
+        for one in node.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.value is not None
+        if one.target.id.startswith("speculative_ddtree_")
+    }
+    parser = argparse.ArgumentParser()
+    module("ddtree_args").add_cli_args(parser)
+    assert fields == vars(parser.parse_args([]))

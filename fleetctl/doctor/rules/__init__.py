@@ -5,6 +5,7 @@ from fleetctl.doctor.rules import abi_host as abi_host
 from fleetctl.doctor.rules import arch as arch
 from fleetctl.doctor.rules import cfg as cfg
 from fleetctl.doctor.rules import cfg_memory as cfg_memory
+from fleetctl.doctor.rules import cfg_trees as cfg_trees
 from fleetctl.doctor.rules import drv as drv
 from fleetctl.doctor.rules import gathered as gathered
 from fleetctl.doctor.rules import gpu as gpu

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from packaging.version import Version
 
-from fleetctl.doctor.finding import Remedy, Severity
+from fleetctl.doctor.finding import Remedy
 from fleetctl.doctor.known import (
+    DDTREE_RELEASES,
     algorithm,
-    block_size,
     capability,
     cards,
     config,
@@ -18,7 +18,6 @@ from fleetctl.doctor.known import (
     is_hybrid,
     listed,
     modules,
-    number,
     sglang,
     text,
     version,
@@ -37,19 +36,6 @@ BACKENDS = (
 )
 FA3_MAJORS = (8, 9)
 SM100_ONLY = ("trtllm_mha", "trtllm_mla", "fa4", "cutlass_mla")
-
-
-@rule(
-    "cfg-ddtree-page-size",
-    "error",
-    reason="DDTree gives back the slots of rejected branches one by one, which pages of several tokens do not allow.",
-    source="seen on the first hosts; sglang PR 29907",
-    remedy=Remedy("--page-size 1", arguments={"page-size": 1}),
-)
-def page_size(context: Context) -> Iterator[Found]:
-    service = sglang(context)
-    if service and is_ddtree(service) and whole(service, "page-size") > 1:
-        yield Found("DDTree needs --page-size 1", ARGUMENTS, [f"--page-size {text(service, 'page-size')}"])
 
 
 @rule(
@@ -136,22 +122,6 @@ def _backend(
 
 
 @rule(
-    "cfg-tree-backend",
-    "error",
-    reason="A draft tree needs an attention mask of its own, which only some backends take.",
-    source="read in the released wheels",
-    remedy=Remedy("--attention-backend triton", arguments={"attention-backend": "triton"}),
-)
-def tree_backend(context: Context) -> Iterator[Found]:
-    service = sglang(context)
-    if service is None or service.mode != "tree" or not is_ddtree(service):
-        return
-    chosen = text(service, "attention-backend")
-    if chosen and chosen not in ("triton", "flashinfer", "fa3"):
-        yield Found(f"--attention-backend {chosen} takes no tree mask", ARGUMENTS, [f"mode {service.mode}"])
-
-
-@rule(
     "cfg-dflash-parallel",
     "error",
     reason="DFlash reads hidden states of chosen layers in one process: pipeline stages and DP attention split them.",
@@ -203,16 +173,17 @@ def mode(context: Context) -> Iterator[Found]:
     "error",
     reason="The engine refuses an algorithm or a flag that it does not know, with status 2 and its usage.",
     source="read in the released wheels: DFLASH since 0.5.11, DDTREE in no release; its usage error, seen on an H200",
-    remedy="an environment with the patch set that brings it (`fleetctl patch apply`), or the mode linear",
+    remedy="an environment with the patch set that brings it (`spec: sglang-0.5.11-ddtree` in the inventory's "
+    "environments, or `fleetctl patch apply`), or the mode linear",
 )
 def unknown_algorithm(context: Context) -> Iterator[Found]:
     service, found = sglang(context), version(context.bom, "sglang")
     if service is None or found is None:
         return
-    if algorithm(service) in BLOCK_ALGORITHMS and found < DFLASH_SINCE:
+    if algorithm(service) == "DFLASH" and found < DFLASH_SINCE:
         remedy = Remedy("sglang 0.5.11 or later", packages=(f"sglang>={DFLASH_SINCE}",))
         yield Found(
-            f"sglang {found} has no {algorithm(service)}",
+            f"sglang {found} has no DFLASH",
             ARGUMENTS,
             [f"DFLASH came with {DFLASH_SINCE}"],
             remedy,
@@ -221,91 +192,11 @@ def unknown_algorithm(context: Context) -> Iterator[Found]:
     flags = [f"--{name}" for name in service.arguments if name.startswith("speculative-ddtree-")]
     wanted = ["--speculative-algorithm DDTREE"] if algorithm(service) == "DDTREE" else []
     there = modules(context.bom, "sglang")
-    if there is None or not (flags or wanted):
+    if there is None or not (flags or wanted) or str(found) not in DDTREE_RELEASES:
         return
     if not any("ddtree" in str(name) for names in there.values() for name in names):
         seen = [*wanted, *flags, f"sglang {found} in {service.environment} has no ddtree module"]
         yield Found("draft trees are asked of an sglang without their patch set", ARGUMENTS, seen[:6])
-
-
-@rule(
-    "cfg-hybrid-unsafe",
-    "warning",
-    reason="With this flag sibling branches see each other's recurrent state: what is committed is not what the model "
-    "would have said.",
-    source="seen on the first hosts (acceptance fell at budget 32); read in the released wheels: right links make it "
-    "lossless without the flag",
-    remedy=Remedy("take it out, with a patch set that links nodes to their parents"),
-)
-def hybrid_unsafe(context: Context) -> Iterator[Found]:
-    service = sglang(context)
-    if service and has(service, "speculative-ddtree-allow-hybrid-unsafe") and is_ddtree(service):
-        known = config(context, service.model)
-        severity: Severity = "info" if known and not is_hybrid(known) else "warning"
-        flag = "--speculative-ddtree-allow-hybrid-unsafe"
-        yield Found(
-            "the service is allowed to give wrong text on a hybrid model",
-            ARGUMENTS,
-            [flag],
-            severity=severity,
-        )
-
-
-@rule(
-    "cfg-ddtree-budget",
-    "warning",
-    reason="A verify pass costs by its nodes: beyond block size − 1 it costs more than the chain's, and without a "
-    "second choice per depth it is the chain.",
-    source="measured on the first hosts (budget 16 lost to 15); the DDTree paper",
-    remedy="measure budgets against the chain (block size − 1, then 22 for a block of 16), with CUDA graphs in both",
-)
-def budget(context: Context) -> Iterator[Found]:
-    service = sglang(context)
-    nodes = number(service, "speculative-ddtree-budget") if service else None
-    if service is None or not is_ddtree(service) or nodes is None:
-        return
-    block, hybrid = block_size(context, service), is_hybrid(config(context, service.model))
-    seen = [f"--speculative-ddtree-budget {nodes:.0f}", f"block size {block}"]
-    if nodes < 1:
-        yield Found(f"a budget of {nodes:.0f} drafts nothing", ARGUMENTS, seen)
-    elif nodes >= 2 * block and hybrid:
-        what = f"a budget of {nodes:.0f} on a hybrid model: each node is a recurrent step, one after another"
-        yield Found(what, ARGUMENTS, seen)
-    elif nodes > block - 1:
-        what = f"a budget of {nodes:.0f} makes a verify pass dearer than the chain's of {block}"
-        yield Found(what, ARGUMENTS, seen, severity="info")
-    elif whole(service, "speculative-ddtree-topk", 2) == 1:
-        yield Found(
-            "a tree with one choice per depth is the chain", ARGUMENTS, ["--speculative-ddtree-topk 1"]
-        )
-
-
-@rule(
-    "cfg-hybrid-linear-backend",
-    "error",
-    reason="FlashInfer's kernel for recurrent layers knows no parents: a tree's verify pass raises.",
-    source="read in the released wheels: gdn_flashinfer.py wants retrieve_parent_token None",
-    remedy=Remedy("--linear-attn-backend triton", arguments={"linear-attn-backend": "triton"}),
-)
-def linear_backend(context: Context) -> Iterator[Found]:
-    service = sglang(context)
-    if service is None or not is_ddtree(service) or service.mode == "shadow":
-        return
-    chosen, kind = text(service, "linear-attn-backend"), text(service, "mamba-ssm-dtype")
-    by_default = (
-        not chosen
-        and kind == "bfloat16"
-        and any((capability(card) or (0,))[0] >= 10 for card in cards(context))
-    )
-    if is_hybrid(config(context, service.model)) and (chosen == "flashinfer" or by_default):
-        seen = [
-            f"--linear-attn-backend {chosen}"
-            if chosen
-            else "--mamba-ssm-dtype bfloat16 chooses flashinfer here"
-        ]
-        yield Found(
-            "draft trees on a hybrid model need the triton kernels for its recurrent layers", ARGUMENTS, seen
-        )
 
 
 @rule(

@@ -13,6 +13,7 @@ from fleetctl.doctor.known import (
     config,
     gib,
     has,
+    is_ddtree,
     is_hybrid,
     layers,
     number,
@@ -27,6 +28,9 @@ from fleetctl.doctor.rules.model import weights_bytes
 ARGUMENTS = "arguments"
 DFLASH_REQUESTS = 48
 STATIC_SHARE = 0.87
+TREES_SHARE, TREES_SHARE_LEFT = 0.25, 0.6
+"""Of a card's memory, and of what its weights leave, what DDTREE lets the states of a tree's nodes take where no
+number of requests is given (ddtree_args)."""
 KV_SHARE = 0.25
 """How much of the memory behind the weights should be left to the KV cache."""
 
@@ -52,23 +56,38 @@ def room(context: Context, service: ServiceView) -> Room | None:
 
 
 def state_bytes(context: Context, service: ServiceView) -> int:
-    """Bytes of one recurrent state over all recurrent layers; 0 where the model has none or does not say."""
+    """Bytes of one recurrent state and its convolution window over all recurrent layers; 0 where the model has none
+    or does not say."""
     known = config(context, service.model)
     _, recurrent = layers(known)
-    heads, width = known.get("linear_num_value_heads"), known.get("linear_value_head_dim")
-    depth = known.get("linear_key_head_dim")
-    if not (recurrent and isinstance(heads, int) and isinstance(width, int) and isinstance(depth, int)):
+    sizes = [known.get(f"linear_{name}") for name in ("num_value_heads", "value_head_dim", "key_head_dim")]
+    if not recurrent or not all(isinstance(size, int) for size in sizes):
         return 0
+    heads, width, depth = (int(size) for size in sizes if size)
     kind = text(service, "mamba-ssm-dtype") or str(known.get("mamba_ssm_dtype") or "float32")
-    return recurrent * heads * width * depth * (2 if "16" in kind else 4)
+    keys, kernel = known.get("linear_num_key_heads"), known.get("linear_conv_kernel_dim")
+    window = (2 * keys * depth + heads * width) * (kernel - 1) * 2 if keys and kernel else 0
+    return int(recurrent * (heads * width * depth * (2 if "16" in kind else 4) + window))
+
+
+def running_requests(context: Context, service: ServiceView, state: int) -> int:
+    """How many requests may run: as given; else what DFLASH sets, which trees lower to a share of the card."""
+    if has(service, "max-running-requests"):
+        return whole(service, "max-running-requests")
+    there = room(context, service)
+    if not is_ddtree(service) or text(service, "speculative-ddtree-mode") == "shadow" or there is None:
+        return DFLASH_REQUESTS
+    share = number(service, "mem-fraction-static") or STATIC_SHARE
+    most = min(there.total / share * TREES_SHARE, there.free * TREES_SHARE_LEFT)
+    return max(1, min(DFLASH_REQUESTS, int(most // (state * verified_tokens(context, service)))))
 
 
 @rule(
     "cfg-hybrid-requests",
     "error",
-    reason="On a hybrid model each request slot keeps a recurrent state per drafted token of a verify pass; DFLASH has "
-    "48 slots unless told otherwise.",
-    source="read in the released wheels; sglang#28730, sglang#36889",
+    reason="On a hybrid model each request slot keeps a recurrent state per token of a verify pass, 147 MiB for a 27B. "
+    "DFLASH has 48 slots unless told otherwise; draft trees lower them by what the card and its weights leave.",
+    source="read in the released wheels; sglang#28730, sglang#36889; computed from the model's config.json",
     remedy="--max-running-requests",
 )
 def hybrid_requests(context: Context) -> Iterator[Found]:
@@ -79,7 +98,7 @@ def hybrid_requests(context: Context) -> Iterator[Found]:
     if not state or there is None or there.free <= 0:
         return
     nodes = verified_tokens(context, service)
-    asked = whole(service, "max-running-requests", DFLASH_REQUESTS)
+    asked = running_requests(context, service, state)
     slot = state * (nodes + 1)
     needed = slot * (asked + 1)
     if needed <= there.free * (1 - KV_SHARE):

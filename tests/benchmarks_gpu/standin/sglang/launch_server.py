@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+SEEN: list[int] = []
 FLAGS = " ".join(sys.argv)
 WRONG = "unsafe" in FLAGS
 SPECULATES = "--speculative-algorithm" in FLAGS
@@ -62,6 +64,9 @@ class Handler(BaseHTTPRequestHandler):
                 json.dump({"traceEvents": events}, file)
             self._say(b"ok")
         else:
+            SEEN.append(1)
+            if "--dies" in sys.argv and len(SEEN) > 4:
+                os._exit(3)
             self._say(json.dumps(answer(body)).encode())
 
     def log_message(self, format: str, *args: object) -> None:

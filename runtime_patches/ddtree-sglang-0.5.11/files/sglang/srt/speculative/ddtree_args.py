@@ -11,6 +11,7 @@ import logging
 import math
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -18,10 +19,12 @@ logger = logging.getLogger(__name__)
 MODES = ("shadow", "tree")
 HYBRID = ("fork", "unsafe", "refuse")
 BUILDERS = ("auto", "triton", "torch")
+COMMITS = ("host", "device", "graph")
 TOP_K = 8
 MAX_TOP_K = 64
 MAX_BUDGET = 255
 STATE_SHARE = 0.25  # of the card's memory, at most, for the states that a hybrid model keeps per node
+STATE_SHARE_LEFT = 0.6  # and of what the weights leave of it: the rest is for running states and the KV cache
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Settings:
     builder: str
     metrics: bool
     log_trees: int
+    commit: str = "host"
 
     @property
     def rows(self) -> int:
@@ -86,6 +90,13 @@ def add_cli_args(parser: argparse.ArgumentParser) -> None:
         choices=BUILDERS,
         default="auto",
         help="What builds trees. auto: the Triton kernel if it agrees with the torch version at start.",
+    )
+    flag(
+        "commit",
+        choices=COMMITS,
+        default="host",
+        help="Where a pass is committed. host: paths go to the host and back. device: the host is asked for nothing "
+        "but the accepted tokens. graph: the same, and building and committing are one CUDA graph each (one GPU).",
     )
     flag(
         "metrics",
@@ -152,6 +163,7 @@ def settings_of(args: Any) -> Settings:
         builder=args.speculative_ddtree_builder,
         metrics=args.speculative_ddtree_metrics,
         log_trees=args.speculative_ddtree_log_trees,
+        commit=args.speculative_ddtree_commit,
     )
 
 
@@ -170,9 +182,13 @@ def state_bytes(bytes_per_state: int, rows: int, requests: int) -> int:
     return bytes_per_state * rows * requests
 
 
-def requests_that_fit(bytes_per_state: int, rows: int, memory_bytes: float) -> int:
-    """How many running requests leave the node states within ``STATE_SHARE`` of the memory; at least 1."""
-    return max(1, int(memory_bytes * STATE_SHARE) // max(1, bytes_per_state * rows))
+def requests_that_fit(bytes_per_state: int, rows: int, memory_bytes: float, left_bytes: float) -> int:
+    """How many running requests keep the node states within both shares of a card's memory; at least 1.
+
+    ``left_bytes``: what the weights leave of what the server may take.
+    """
+    most = min(memory_bytes * STATE_SHARE, left_bytes * STATE_SHARE_LEFT)
+    return max(1, int(most) // max(1, bytes_per_state * rows))
 
 
 def _of_values(args: Any, settings: Settings) -> list[str]:
@@ -248,7 +264,8 @@ def _bound_requests(args: Any, settings: Settings, config: Any) -> None:
     )
     if not args.speculative_ddtree_requests_given:
         memory = _memory_bytes(args)
-        fit = requests_that_fit(size, settings.rows, memory) if memory else args.max_running_requests
+        left = memory * (args.mem_fraction_static or 1) - weights_bytes(args) / args.tp_size
+        fit = requests_that_fit(size, settings.rows, memory, left) if memory else args.max_running_requests
         if fit < args.max_running_requests:
             args.max_running_requests = fit
             said += f" a request; --max-running-requests is set to {fit}: give it to have another"
@@ -271,6 +288,12 @@ def bytes_of_a_state(config: Any, dtype: str | None, ranks: int) -> int:
         return 0
     wide = 2 if (dtype or getattr(config, "mamba_ssm_dtype", None)) in ("bfloat16", "float16") else 4
     return layers * (window * 2 + recurrent * wide) // ranks
+
+
+def weights_bytes(args: Any) -> int:
+    """What the files of the model and its drafter take; 0 of what is no folder here."""
+    folders = [Path(str(path)) for path in (args.model_path, args.speculative_draft_model_path) if path]
+    return sum(file.stat().st_size for folder in folders for file in folder.glob("*.safetensors"))
 
 
 def _memory_bytes(args: Any) -> float:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.managers.schedule_batch import ScheduleBatch
-from sglang.srt.speculative.ddtree_commit import commit_lists
-from sglang.srt.speculative.ddtree_utils import TreeBatch, follow
+from sglang.srt.speculative.ddtree_commit import Commit, commit_lists, freed
+from sglang.srt.speculative.ddtree_utils import TreeBatch, walk_lines
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from sglang.srt.speculative.spec_utils import assign_req_to_token_pool_func
 
@@ -19,7 +20,7 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     """A tree for each request; rows of the verify pass are its nodes, the root first.
 
     ``steps`` is the longest path, the root counted. After ``verify``, ``path`` (int64 [requests, steps])
-    has each request's accepted rows in order.
+    has each request's accepted rows in order. ``committer``, where there is one, commits on the device.
     """
 
     trees: TreeBatch | None = None
@@ -27,6 +28,8 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     steps: int = 0
     walker: Any = None
     clock: Any = None
+    committer: Callable[[Any, DDTreeVerifyInput, torch.Tensor, torch.Tensor], Commit] | None = None
+    is_appended: bool = field(default=False, init=False)
     path: torch.Tensor | None = field(default=None, init=False)
     committed: list[int] = field(default_factory=list, init=False)
 
@@ -43,7 +46,8 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
         """Walk the trees by the target's argmax, commit the paths, free the other rows' slots.
 
-        Returns what ``DFlashVerifyInput.verify`` does. One copy to the host, one back.
+        Returns what ``DFlashVerifyInput.verify`` does. One copy to the host, and without a ``committer`` one back;
+        with one, the features that it returns are none, since they are in the drafter's cache already.
         """
         if self.clock is not None:
             self.clock.mark()
@@ -54,6 +58,47 @@ class DDTreeVerifyInput(DFlashVerifyInput):
         logits = logits_output.next_token_logits
         self._adjust(logits, batch.sampling_info, requests)
         predicted = torch.argmax(logits, dim=-1).view(requests, rows)
+        if logits_output.hidden_states is None:
+            raise RuntimeError("DDTREE needs the target's hidden states, and the verify pass gave none.")
+        hidden = logits_output.hidden_states.view(requests * rows, -1)
+        logits_output.hidden_states = None
+        if self.committer is not None and batch.mamba_track_indices is None:
+            return self._commit_on_device(batch, predicted, hidden)
+        return self._commit_on_host(batch, predicted, hidden)
+
+    def _commit_on_device(
+        self, batch: ScheduleBatch, predicted: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
+        """All that the device does is queued before the host waits, once, for the accepted tokens.
+
+        A request that ends in the middle of its path has its other slots freed then: what the device made of them is
+        never read.
+        """
+        assert self.committer is not None
+        done = self.committer(batch, self, predicted, hidden)
+        self.is_appended = True
+        self.path = done.lines[:, : self.steps]
+        newest, lengths = done.newest.clone(), done.counts.to(torch.int32)
+        batch.seq_lens.add_(lengths.to(batch.seq_lens.dtype))
+        lines = _on_host(done.lines)
+        counts = [line[-2] for line in lines]
+        accepted = [_append(req, line, self.steps) for req, line in zip(batch.reqs, lines, strict=True)]
+        self.committed = [len(kept) for kept, _ in accepted]
+        dropped, stays = freed(done, lines, self.committed)
+        if dropped is not None:
+            batch.token_to_kv_pool_allocator.free(dropped)
+        batch.out_cache_loc = stays
+        for req, count in zip(batch.reqs, self.committed, strict=True):
+            req.kv_committed_len += count
+            req.kv_allocated_len = req.kv_committed_len
+        batch.seq_lens_cpu.add_(torch.tensor(counts, dtype=batch.seq_lens_cpu.dtype))
+        batch.seq_lens_sum += sum(counts)
+        return newest, lengths, hidden[:0], [count - 1 for count in self.committed]
+
+    def _commit_on_host(
+        self, batch: ScheduleBatch, predicted: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
+        requests, rows = predicted.shape
         walked = self._walk(predicted)
         self.path = walked[:, : self.steps]
         accepted = [
@@ -63,7 +108,7 @@ class DDTreeVerifyInput(DFlashVerifyInput):
         newest = [token for _, token in accepted]
         keep, drop = commit_lists([kept for kept, _ in accepted], rows)
         packed = torch.tensor([*keep, *drop, *newest, *self.committed], dtype=torch.int64).to(
-            logits.device, non_blocking=True
+            predicted.device, non_blocking=True
         )
         kept, dropped, newest_ids, lengths = packed.split([len(keep), len(drop), requests, requests])
         lengths = lengths.to(torch.int32)
@@ -86,12 +131,7 @@ class DDTreeVerifyInput(DFlashVerifyInput):
         batch.seq_lens_cpu.add_(torch.tensor(self.committed, dtype=batch.seq_lens_cpu.dtype))
         batch.seq_lens_sum += sum(self.committed)
 
-        hidden = logits_output.hidden_states
-        if hidden is None:
-            raise RuntimeError("DDTREE needs the target's hidden states, and the verify pass gave none.")
-        features = hidden.view(requests * rows, -1)[kept]
-        logits_output.hidden_states = None
-        return newest_ids, lengths, features, [count - 1 for count in self.committed]
+        return newest_ids, lengths, hidden[kept], [count - 1 for count in self.committed]
 
     def rows_of(self, steps: torch.Tensor) -> torch.Tensor:
         """The rows (nodes) at ``steps`` int64 [requests] of the accepted paths; negative ones stay."""
@@ -116,17 +156,16 @@ class DDTreeVerifyInput(DFlashVerifyInput):
             logits.add_(bias.repeat_interleave(self.draft_token_num, dim=0))
 
 
-def walk_lines(trees: TreeBatch, seen: torch.Tensor, predicted: torch.Tensor, steps: int) -> torch.Tensor:
-    """The walk without Triton: int64 [requests, 2 * steps + 2], see ``ddtree_kernels.walk``."""
-    kept, following = follow(trees, seen, predicted)
-    rows = torch.arange(kept.shape[1], device=kept.device)
-    count = kept.sum(1)
-    nodes = torch.where(kept, rows, kept.shape[1]).sort(dim=1)[0][:, :steps]
-    nodes = torch.nn.functional.pad(nodes, (0, steps - nodes.shape[1]))
-    taken = torch.arange(steps, device=kept.device) < count[:, None]
-    nodes = torch.where(taken, nodes, 0)
-    tokens = torch.where(taken, trees.tokens.gather(1, nodes), 0)
-    return torch.cat([nodes, tokens, count[:, None], following[:, None]], 1)
+def _on_host(lines: torch.Tensor) -> list[list[int]]:
+    """The one wait of a pass: for this copy, not for what is queued behind it."""
+    if not lines.is_cuda:
+        return lines.tolist()
+    here = torch.empty(lines.shape, dtype=lines.dtype, pin_memory=True)
+    here.copy_(lines, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    arrived.synchronize()
+    return here.tolist()
 
 
 def _append(req: Any, line: list[int], steps: int) -> tuple[list[int], int]:

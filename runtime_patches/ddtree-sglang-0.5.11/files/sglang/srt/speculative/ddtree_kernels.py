@@ -1,8 +1,8 @@
-"""Two Triton kernels that do in one launch each what ``ddtree_utils`` does in many: build, and walk.
+"""Triton kernels that do in one launch each what torch does in many: build, mask, walk, and walk with the commit.
 
 One program a request. The builder is the heap itself: the frontier lies in registers, one place a node that
 was popped (its next sibling takes the place it had) and one for each first child. Same order, same float64
-sums, same trees as ``ddtree_utils.build_trees``; ``ddtree_verify.self_check`` compares the two at start.
+sums, same trees as ``ddtree_utils.build_trees``; ``ddtree_check.self_check`` compares the two at start.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from sglang.srt.speculative.ddtree_commit import Commit
 from sglang.srt.speculative.ddtree_utils import TreeBatch
 
 
@@ -27,7 +28,6 @@ def _build(
     out_positions,
     out_counts,  # int64 [requests]
     out_seen,  # bool [requests, rows, rows]
-    out_mask,  # bool [sum of rows * (prefix + rows)], all true where it is not written
     depths,
     width,
     budget,
@@ -35,7 +35,6 @@ def _build(
     min_score,
     SPINE: tl.constexpr,
     ROWS: tl.constexpr,  # a power of two above budget
-    BATCH: tl.constexpr,  # a power of two, at least requests
 ):
     request = tl.program_id(0)
     rows = budget + 1
@@ -127,6 +126,22 @@ def _build(
     square = real[:, None] & real[None, :]
     shown = seen > 0
     tl.store(out_seen + (request * rows + row[:, None]) * rows + row[None, :], shown, mask=square)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _mask(
+    seen,  # bool [requests, rows, rows]
+    lengths,  # int [requests]: the prefix of each
+    out_mask,  # bool [sum of rows * (prefix + rows)], all true where it is not written
+    rows,
+    ROWS: tl.constexpr,
+    BATCH: tl.constexpr,  # a power of two, at least requests
+):
+    request = tl.program_id(0)
+    row = tl.arange(0, ROWS)
+    square = (row < rows)[:, None] & (row < rows)[None, :]
+    shown = tl.load(seen + (request * rows + row[:, None]) * rows + row[None, :], mask=square, other=0)
+    prefix = tl.load(lengths + request).to(tl.int64)
     others = tl.arange(0, BATCH)
     before = tl.load(lengths + others, mask=others < request, other=0).to(tl.int64)
     start = rows * (tl.sum(before, axis=0) + request * rows)
@@ -171,21 +186,138 @@ def _walk(
     tl.store(line + 2 * steps + 1, tl.load(predicted + request * rows + last))
 
 
+@triton.jit(do_not_specialize=["rows", "steps", "stride"])
+def _commit(
+    tokens,  # int64 [requests, rows]
+    parents,
+    counts,  # int64 [requests]
+    seen,  # bool [requests, rows, rows]
+    predicted,  # int64 [requests, rows]
+    lengths,  # int [requests]: the prefix of each
+    pools,  # int [requests]: each one's row of table
+    slots,  # int [requests, rows]: the cache slots of the pass
+    table,  # int [pools, positions]: the slots of each request by position
+    out_lines,  # int64 [requests, 2 * steps + 2], zeros; so are the three below
+    out_rows,  # int64 [requests, steps]
+    out_slots,
+    out_positions,
+    out_dropped,  # int64 [requests, rows]
+    rows,
+    steps,
+    stride,
+    ROWS: tl.constexpr,
+):
+    request = tl.program_id(0)
+    row = tl.arange(0, ROWS)
+    real = row < rows
+    at = request * rows + row
+    token = tl.load(tokens + at, mask=real, other=0)
+    parent = tl.load(parents + at, mask=real, other=0)
+    expected = tl.load(predicted + request * rows + tl.maximum(parent, 0), mask=real, other=0)
+    wrong = (token != expected) | (row >= tl.load(counts + request))
+    wrong = wrong & (row > 0)
+    above = tl.load(
+        seen + (request * rows + row[:, None]) * rows + row[None, :],
+        mask=real[:, None] & real[None, :],
+        other=0,
+    ).to(tl.int32)
+    kept = (tl.max(above * wrong[None, :].to(tl.int32), axis=1) == 0) & real
+    rank = tl.cumsum(kept.to(tl.int32), axis=0) - 1
+    taken = tl.sum(kept.to(tl.int32), axis=0)
+    last = tl.max(tl.where(kept, row, 0), axis=0)
+    line = out_lines + request * (2 * steps + 2)
+    tl.store(line + rank, row.to(tl.int64), mask=kept)
+    tl.store(line + steps + rank, token, mask=kept)
+    tl.store(line + 2 * steps, taken.to(tl.int64))
+    tl.store(line + 2 * steps + 1, tl.load(predicted + request * rows + last))
+
+    slot = tl.load(slots + at, mask=real, other=0)
+    prefix = tl.load(lengths + request).to(tl.int64)
+    pool = tl.load(pools + request).to(tl.int64)
+    tl.store(table + pool * stride + prefix + rank, slot, mask=kept)
+    # Behind the path stand the root's row, slot 0 and position 0.
+    behind_path = (row >= taken) & (row < steps)
+    tl.store(out_rows + request * steps + row, (request * rows + row * 0).to(tl.int64), mask=behind_path)
+    place = request * steps + rank
+    tl.store(out_rows + place, at.to(tl.int64), mask=kept)
+    tl.store(out_slots + place, slot.to(tl.int64), mask=kept)
+    tl.store(out_positions + place, prefix + rank, mask=kept)
+    lost = real & (kept == 0)
+    behind = tl.cumsum(lost.to(tl.int32), axis=0) - 1
+    tl.store(out_dropped + request * rows + behind, slot.to(tl.int64), mask=lost)
+
+
+def commit(
+    trees: TreeBatch,
+    seen: torch.Tensor,
+    predicted: torch.Tensor,
+    lengths: torch.Tensor,
+    pools: torch.Tensor,
+    slots: torch.Tensor,
+    table: torch.Tensor,
+    steps: int,
+) -> Commit:
+    """``walk``, ``ddtree_commit.commit`` and ``.write_table`` in one launch; ``slots`` [requests, rows]."""
+    requests, rows = trees.tokens.shape
+    width = 2 * steps + 2
+    made = torch.zeros(requests * (width + 3 * steps + rows), dtype=torch.int64, device=predicted.device)
+    lines, kept_rows, kept_slots, positions, dropped = (
+        part.view(requests, -1)
+        for part in made.split([requests * size for size in (width, steps, steps, steps, rows)])
+    )
+    padded = triton.next_power_of_2(rows)
+    _commit[(requests,)](
+        trees.tokens,
+        trees.parents,
+        trees.counts,
+        seen,
+        predicted,
+        lengths,
+        pools,
+        slots,
+        table,
+        lines,
+        kept_rows,
+        kept_slots,
+        positions,
+        dropped,
+        rows,
+        steps,
+        table.stride(0),
+        ROWS=padded,
+        num_warps=4 if padded <= 64 else 8,
+    )
+    return Commit(lines, kept_rows, kept_slots, positions, dropped)
+
+
+def mask_of(seen: torch.Tensor, lengths: torch.Tensor, total: int) -> torch.Tensor:
+    """``ddtree_utils.flat_mask`` in two launches."""
+    requests, rows, _ = seen.shape
+    mask = torch.ones(total, dtype=torch.bool, device=seen.device)
+    padded = triton.next_power_of_2(rows)
+    _mask[(requests,)](
+        seen,
+        lengths,
+        mask,
+        rows,
+        ROWS=padded,
+        BATCH=triton.next_power_of_2(requests),
+        num_warps=4 if padded <= 64 else 8,
+    )
+    return mask
+
+
 def build(
     roots: torch.Tensor,
     log_probs: torch.Tensor,
     names: torch.Tensor,
     lengths: torch.Tensor,
-    mask: torch.Tensor,
     *,
     budget: int,
     min_score: float,
     spine: bool,
 ) -> tuple[TreeBatch, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(trees, first child, next sibling, positions, ancestors); ``mask`` (all true) is filled in place.
-
-    Scores are not kept: the trees' ``scores`` are zeros.
-    """
+    """(trees, first child, next sibling, positions, ancestors). Scores are not kept: the trees' are zeros."""
     requests, depths, width = log_probs.shape
     rows = budget + 1
     made = torch.empty(6, requests, rows, dtype=torch.int64, device=log_probs.device)
@@ -200,7 +332,6 @@ def build(
         *made.unbind(0),
         counts,
         seen,
-        mask,
         depths,
         width,
         budget,
@@ -208,7 +339,6 @@ def build(
         min_score,
         SPINE=spine,
         ROWS=padded,
-        BATCH=triton.next_power_of_2(requests),
         num_warps=4 if padded <= 64 else 8,
     )
     tokens, parents, depth, child, sibling, positions = made.unbind(0)

@@ -16,6 +16,52 @@ import torch
 PHASES = ("draft", "build", "verify", "commit")
 
 
+class Report(list[Any]):
+    """What the passes of one request did, for the answer's ``meta_info``: ``ddtree`` in a request's own information.
+
+    SGLang slices such information by the tokens that it sends; every slice of this one is all that is known so far:
+    ``{"passes", "accepted_by_depth": [nodes accepted at depth 1, 2, …], "phase_ms": {phase: sum}, "timed_passes"}``.
+    A pass's time is that of its batch, on the device; the last passes' may not be known when an answer is sent.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+        self.timed = 0
+        self.by_depth: list[int] = []
+        self.seconds = [0.0] * len(PHASES)
+
+    @classmethod
+    def of(cls, req: Any) -> Report:
+        """The request's own; made where it has none yet."""
+        if req.customized_info is None:
+            req.customized_info = {}
+        found: Report = req.customized_info.setdefault("ddtree", cls())
+        return found
+
+    def add(self, accepted: int) -> None:
+        """A pass in which so many drafts were accepted: one at each depth."""
+        self.passes += 1
+        self.by_depth += [0] * (accepted - len(self.by_depth))
+        for depth in range(accepted):
+            self.by_depth[depth] += 1
+
+    def time(self, seconds: list[float]) -> None:
+        """A pass's phases, on the device."""
+        self.timed += 1
+        self.seconds = [a + b for a, b in zip(self.seconds, seconds, strict=True)]
+
+    def __getitem__(self, which: Any) -> Any:
+        return {
+            "passes": self.passes,
+            "accepted_by_depth": list(self.by_depth),
+            "phase_ms": {
+                name: round(1000 * value, 3) for name, value in zip(PHASES, self.seconds, strict=True)
+            },
+            "timed_passes": self.timed,
+        }
+
+
 class Clock:
     """Marks the phases of a step; ``read`` returns the seconds (device, host) of those that are known."""
 
@@ -23,7 +69,7 @@ class Clock:
         self.enabled = enabled
         self._events: list[Any] = []
         self._times: list[float] = []
-        self._pending: deque[tuple[list[Any], list[float]]] = deque(maxlen=64)
+        self._pending: deque[tuple[list[Any], list[float], list[Report]]] = deque(maxlen=64)
 
     def start(self) -> None:
         """A step begins, with its first phase."""
@@ -31,24 +77,26 @@ class Clock:
             self._events, self._times = [], []
             self.mark()
 
-    def mark(self) -> None:
-        """A phase ends here, and the next begins."""
+    def mark(self, reports: list[Report] | None = None) -> None:
+        """A phase ends here, and the next begins; at the last one ``reports`` are those of the pass's requests."""
         if self.enabled:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._events.append(event)
             self._times.append(time.perf_counter())
             if len(self._events) == len(PHASES) + 1:
-                self._pending.append((self._events, self._times))
+                self._pending.append((self._events, self._times, reports or []))
 
     def read(self) -> list[tuple[list[float], list[float]]]:
         """(device seconds, host seconds) by phase, of the steps that the device has finished since."""
         done = []
         while self._pending and self._pending[0][0][-1].query():
-            events, times = self._pending.popleft()
+            events, times, reports = self._pending.popleft()
             device = [a.elapsed_time(b) / 1000 for a, b in pairwise(events)]
             host = [b - a for a, b in pairwise(times)]
             done.append((device, host))
+            for report in reports:
+                report.time(device)
         return done
 
 

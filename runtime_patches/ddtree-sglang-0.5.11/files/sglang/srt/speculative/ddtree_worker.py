@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.speculative import ddtree_kernels
-from sglang.srt.speculative.ddtree_args import Settings, settings_of
-from sglang.srt.speculative.ddtree_info import DDTreeVerifyInput, walk_lines
-from sglang.srt.speculative.ddtree_metrics import Clock, Metrics
+from sglang.srt.speculative.ddtree_args import settings_of
+from sglang.srt.speculative.ddtree_check import self_check
+from sglang.srt.speculative.ddtree_commit import Commit, commit, write_table
+from sglang.srt.speculative.ddtree_graphs import Replays
+from sglang.srt.speculative.ddtree_info import DDTreeVerifyInput
+from sglang.srt.speculative.ddtree_metrics import Clock, Metrics, Report
 from sglang.srt.speculative.ddtree_utils import (
     TreeBatch,
     ancestors,
@@ -20,6 +23,7 @@ from sglang.srt.speculative.ddtree_utils import (
     links,
     merge_shards,
     ranked_log_probs,
+    walk_lines,
 )
 from sglang.srt.speculative.dflash_worker import DFlashWorker
 
@@ -57,9 +61,11 @@ class DDTreeWorker(DFlashWorker):
             {"model_name": str(server_args.served_model_name), "mode": settings.mode},
         )
         self._kernels = self._choose_builder()
+        self._on_device = settings.commit != "host" and not self.use_compact_draft_cache
+        self._replays = Replays(settings.commit == "graph" and get_tp_group().world_size == 1)
         if self.tp_rank == 0:
             logger.info(
-                "DDTREE: mode=%s, budget=%d, topk=%d, depth=%d, spine=%s, states=%s, builder=%s",
+                "DDTREE: mode=%s, budget=%d, topk=%d, depth=%d, spine=%s, states=%s, builder=%s, commit=%s",
                 settings.mode,
                 settings.budget,
                 settings.top_k,
@@ -67,6 +73,7 @@ class DDTreeWorker(DFlashWorker):
                 settings.spine,
                 "fork" if settings.fork else "unsafe",
                 "triton" if self._kernels else "torch",
+                settings.commit,
             )
 
     def _require_supported(self) -> None:
@@ -101,36 +108,31 @@ class DDTreeWorker(DFlashWorker):
         ``roots`` int64 [requests]; ``hidden`` [requests, block, width], the drafter's last hidden states.
         """
         self._clock.mark()
-        requests = roots.shape[0]
-        log_probs, tokens = self._ranked(hidden[:, 1:].reshape(-1, hidden.shape[-1]), lm_head)
-        log_probs = log_probs.view(requests, -1, log_probs.shape[-1])
-        tokens = tokens.view(requests, -1, tokens.shape[-1])
-        self._chain = tokens[:, :, 0]
-        rows = self.ddtree.budget + 1
-        total = rows * (int(batch.seq_lens_cpu.sum()) + requests * rows)
-        trees, child, sibling, positions, seen, mask = self._build(
-            roots.contiguous(),
-            log_probs[:, : self.ddtree.depth].contiguous(),
-            tokens[:, : self.ddtree.depth].contiguous(),
-            batch.seq_lens,
-            total,
+        requests, rows = roots.shape[0], self.ddtree.budget + 1
+        trees, child, sibling, positions, seen, self._chain = self._replays.run(
+            ("build", requests, hidden.dtype, batch.seq_lens.dtype),
+            lambda *given: self._drafted(*given, lm_head),
+            (hidden, roots, batch.seq_lens),
         )
+        total = rows * (int(batch.seq_lens_cpu.sum()) + requests * rows)
         if self._metrics.enabled:
             self._by_depth += (trees.depths[:, :, None] == self._depth_index).sum((0, 1))
         self._log(trees)
         if self.ddtree.mode == "shadow":
             return None
+        masked = ddtree_kernels.mask_of if self._kernels else flat_mask
         proposal = DDTreeVerifyInput(
             draft_token=trees.tokens.view(-1),
             positions=positions.view(-1),
             draft_token_num=rows,
             topk=2 if self.ddtree.fork else 1,
-            custom_mask=mask,
+            custom_mask=masked(seen, batch.seq_lens, total),
             trees=trees,
             seen=seen,
             steps=self._steps,
             walker=ddtree_kernels.walk if self._kernels else None,
             clock=self._clock,
+            committer=self._committed if self._on_device else None,
         )
         proposal.retrieve_next_token = child
         proposal.retrieve_next_sibling = sibling
@@ -138,37 +140,126 @@ class DDTreeWorker(DFlashWorker):
         self._clock.mark()
         return proposal
 
-    def _build(
-        self,
-        roots: torch.Tensor,
-        log_probs: torch.Tensor,
-        tokens: torch.Tensor,
-        lengths: torch.Tensor,
-        total: int,
+    def _drafted(
+        self, hidden: torch.Tensor, roots: torch.Tensor, lengths: torch.Tensor, lm_head: Any
     ) -> tuple[TreeBatch, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        settings = self.ddtree
-        if self._kernels:
-            mask = torch.ones(total, dtype=torch.bool, device=roots.device)
-            built = ddtree_kernels.build(
-                roots,
-                log_probs,
-                tokens,
-                lengths,
-                mask,
-                budget=settings.budget,
-                min_score=settings.min_score,
-                spine=settings.spine,
-            )
-            return (*built, mask)
-        trees = build_trees(roots, log_probs, tokens, settings.budget, settings.min_score, settings.spine)
-        seen = ancestors(trees)
-        return (
-            trees,
-            *links(trees),
-            trees.depths + lengths[:, None],
-            seen,
-            flat_mask(seen, lengths, total),
+        """(trees, first child, next sibling, positions, ancestors, the chain of best tokens) of static shapes."""
+        requests, settings = roots.shape[0], self.ddtree
+        log_probs, tokens = self._ranked(hidden[:, 1:].reshape(-1, hidden.shape[-1]), lm_head)
+        log_probs = log_probs.view(requests, -1, log_probs.shape[-1])
+        tokens = tokens.view(requests, -1, tokens.shape[-1])
+        given = (
+            roots.contiguous(),
+            log_probs[:, : settings.depth].contiguous(),
+            tokens[:, : settings.depth].contiguous(),
         )
+        options = {"budget": settings.budget, "min_score": settings.min_score, "spine": settings.spine}
+        chain = tokens[:, :, 0]
+        if self._kernels:
+            return (*ddtree_kernels.build(*given, lengths, **options), chain)
+        trees = build_trees(*given, **options)
+        return (trees, *links(trees), trees.depths + lengths[:, None], ancestors(trees), chain)
+
+    def _committed(
+        self, batch: Any, proposal: DDTreeVerifyInput, predicted: torch.Tensor, hidden: torch.Tensor
+    ) -> Commit:
+        """Walk, put the kept slots into the requests' table, and the committed features into the drafter's cache."""
+        trees, seen = proposal.trees, proposal.seen
+        table = batch.req_to_token_pool.req_to_token
+        reach = int(batch.seq_lens_cpu.max()) + proposal.steps
+        angles = self._angles(reach)
+        slots = batch.out_cache_loc.view(predicted.shape)
+        given = (
+            *(trees.tokens, trees.parents, trees.depths, trees.counts, seen),
+            *(predicted, batch.seq_lens, batch.req_pool_indices, slots, hidden),
+        )
+        key = (
+            "commit",
+            *((tensor.shape, tensor.dtype) for tensor in (predicted, batch.seq_lens, slots, hidden)),
+        )
+        return self._replays.run(
+            (*key, table.data_ptr(), None if angles is None else angles.data_ptr()),
+            lambda *tensors: self._commit_and_append(*tensors, table, angles),
+            given,
+        )
+
+    def _commit_and_append(
+        self,
+        tokens: torch.Tensor,
+        parents: torch.Tensor,
+        depths: torch.Tensor,
+        counts: torch.Tensor,
+        seen: torch.Tensor,
+        predicted: torch.Tensor,
+        lengths: torch.Tensor,
+        pools: torch.Tensor,
+        slots: torch.Tensor,
+        hidden: torch.Tensor,
+        table: torch.Tensor,
+        angles: torch.Tensor | None,
+    ) -> Commit:
+        trees = TreeBatch(tokens, parents, depths, depths, counts)
+        if self._kernels:
+            done = ddtree_kernels.commit(trees, seen, predicted, lengths, pools, slots, table, self._steps)
+        else:
+            done = commit(walk_lines(trees, seen, predicted, self._steps), lengths, slots)
+            write_table(table, pools, lengths, done)
+        with torch.inference_mode():
+            features = self.draft_model.project_target_hidden(hidden[done.kept_rows.view(-1)])
+            positions, places = done.positions.view(-1), done.kept_slots.view(-1)
+            if angles is None:
+                self._append_target_hidden_sequential(features, positions, places)
+            else:
+                self._append_fused(features, positions, places, angles)
+        return done
+
+    def _angles(self, reach: int) -> torch.Tensor | None:
+        """The drafter's rotary table for positions below ``reach``; None where its keys are written layer by layer.
+
+        SGLang's own helper asks the device for the largest position in every pass; the host knows a bound of it.
+        """
+        helper = self._fused_kv_helper if self._use_fused_kv_materialize else None
+        if helper is None:
+            return None
+        ensure = getattr(helper.rotary_emb, "_ensure_cos_sin_cache_length", None)
+        if callable(ensure):
+            ensure(reach)
+        angles = helper.rotary_emb.cos_sin_cache
+        return angles if angles.is_cuda and reach <= angles.shape[0] else None
+
+    def _append_fused(
+        self, features: torch.Tensor, positions: torch.Tensor, places: torch.Tensor, angles: torch.Tensor
+    ) -> None:
+        """``FusedKVMaterializeHelper.materialize`` without its question to the device."""
+        from sglang.srt.speculative.triton_ops.fused_kv_materialize import _fused_norm_rope
+
+        helper = self._fused_kv_helper
+        pool = self.draft_model_runner.token_to_kv_pool
+        both = torch.einsum("th,loh->lto", features, helper.batched_kv_weight)
+        for index, layer in enumerate(self.draft_model.layers):
+            attention = layer.self_attn.attn
+            keys, values = _fused_norm_rope(
+                both[index],
+                helper.k_norm_weights[index],
+                angles,
+                positions,
+                helper.num_kv_heads,
+                helper.head_dim,
+                helper.rotary_dim,
+                helper.eps_values[index],
+            )
+            pool.set_kv_buffer(attention, places, keys, values, attention.k_scale, attention.v_scale)
+
+    def _append_target_hidden_to_draft_kv(self, batch: Any, draft_input: Any) -> None:
+        """Nothing where the commit has done it, or where there is nothing to append."""
+        done = batch.spec_info
+        if isinstance(done, DDTreeVerifyInput) and done.is_appended:
+            draft_input.draft_seq_lens = batch.seq_lens.to(torch.int32)
+            draft_input.ctx_lens = torch.zeros_like(draft_input.ctx_lens)
+            return
+        if self._on_device and not draft_input.target_hidden.shape[0]:
+            return
+        super()._append_target_hidden_to_draft_kv(batch, draft_input)
 
     def _ranked(self, hidden: torch.Tensor, lm_head: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities float32 and tokens int64 [positions, k], the same on every rank."""
@@ -209,13 +300,17 @@ class DDTreeWorker(DFlashWorker):
         return batch.spec_info.rows_of(steps)
 
     def forward_batch_generation(self, batch: Any, **kwargs: Any) -> Any:
+        reports = [Report.of(req) for req in batch.reqs] if self._clock.enabled else []
         result = super().forward_batch_generation(batch, **kwargs)
         counts = result.num_accepted_drafts_per_req_cpu
         if counts is None:
             return result
         if self.ddtree.mode == "shadow":
             self._clock.mark()  # verify and commit are one there: DFLASH's code has no seam between
-        self._clock.mark()
+        self._clock.mark(reports)
+        for report, count in zip(reports, counts, strict=False):
+            report.add(count)
+        self._metrics.time(self._clock.read())
         if self._metrics.enabled:
             self._uncounted += [count + 1 for count in counts]
             if len(self._uncounted) >= COUNT_EVERY:
@@ -225,7 +320,6 @@ class DDTreeWorker(DFlashWorker):
     def _count(self) -> None:
         """Bring what was counted on the device to the host, and clear it: a wait, so not in every step."""
         self._metrics.count(self._uncounted, self._by_depth.tolist())
-        self._metrics.time(self._clock.read())
         self._uncounted = []
         self._by_depth.zero_()
 
@@ -238,45 +332,3 @@ class DDTreeWorker(DFlashWorker):
                 trees.parents[request, :count].tolist(),
             )
             self._to_log -= 1
-
-
-def self_check(settings: Settings, device: Any, cases: int = 8) -> str:
-    """Compare the Triton kernels with the torch version on random drafts; what differs, or nothing."""
-    generator = torch.Generator(device="cpu").manual_seed(0)
-    rows = settings.budget + 1
-    steps = min(settings.depth, settings.budget) + 1
-    for case in range(cases):
-        logits = torch.randn(2, settings.depth, 512, generator=generator) * (1 + case)
-        if case % 2:
-            logits = logits.round()
-        log_probs, tokens, _ = ranked_log_probs(logits.to(device), settings.top_k)
-        roots = torch.tensor([3, 5], device=device)
-        lengths = torch.tensor([case, 2 * case + 1], device=device)
-        total = rows * (3 * case + 1 + 2 * rows)
-        options = {"min_score": settings.min_score, "spine": settings.spine}
-        expected = build_trees(roots, log_probs, tokens, settings.budget, **options)
-        seen = ancestors(expected)
-        mask = torch.ones(total, dtype=torch.bool, device=device)
-        try:
-            trees, child, sibling, positions, built_seen = ddtree_kernels.build(
-                roots, log_probs, tokens, lengths, mask, budget=settings.budget, **options
-            )
-            likely = expected.tokens.roll(-1, 1)
-            walked = ddtree_kernels.walk(trees, built_seen, likely, steps)
-        except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        first, beside = links(expected)
-        for name, one, other in (
-            ("tokens", expected.tokens, trees.tokens),
-            ("parents", expected.parents, trees.parents),
-            ("counts", expected.counts, trees.counts),
-            ("first children", first, child),
-            ("siblings", beside, sibling),
-            ("positions", expected.depths + lengths[:, None], positions),
-            ("ancestors", seen, built_seen),
-            ("mask", flat_mask(seen, lengths, total), mask),
-            ("walk", walk_lines(expected, seen, likely, steps), walked),
-        ):
-            if not torch.equal(one, other):
-                return f"{name} differ in case {case}"
-    return ""
