@@ -29,13 +29,10 @@ def url() -> Iterator[str]:
     ids=lambda case: case.name,
 )
 def test_a_known_schedule_is_measured_as_it_was(url: str, case: Case) -> None:
-    assert min((run_case(url, case).worst for _ in range(2)), default=1) <= case.bound
+    assert any(run_case(url, case).worst <= case.bound for _ in range(3))
 
 
 def test_streams_at_once_do_not_make_each_other_late(url: str) -> None:
     """With one pool for all connections, choosing one of 64 took so long that the last request began seconds late."""
-    figures = min(
-        (run_case(url, Case("at once", 64, 192, 0.5, 0.03, 2, 1, 0.5)) for _ in range(3)),
-        key=lambda figures: figures.ttft,
-    )
-    assert figures.ttft[0] <= 0.2
+    case = Case("at once", 64, 192, 0.5, 0.03, 2, 1, 0.5)
+    assert any(run_case(url, case).ttft[0] <= 0.2 for _ in range(3))
