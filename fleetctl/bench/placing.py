@@ -122,6 +122,31 @@ def point(planned: Planned, placed: Placed, suite: Suite, prompts: str, via: str
     )
 
 
+def unmeasured(planned: Planned, host: Host, suite: Suite, started: str) -> Point:
+    """The record of a point that could not be put into its slot: nothing but what was planned, and no digest."""
+    service = overridden(host, planned.service, planned.overrides, planned.tp).services[planned.service]
+    return Point(
+        id=planned.id,
+        host=planned.host,
+        slot=planned.slot,
+        service=planned.service,
+        mode=planned.mode,
+        engine=planned.engine,
+        args=dict(service.args),
+        varied=planned.varied,
+        environment=None,
+        abi=None,
+        patches=[],
+        model={"id": service.model_id, "digest": None},
+        drafter={"id": service.drafter, "digest": None} if service.drafter else None,
+        concurrency=planned.concurrency,
+        suite_part=suite.suite,
+        digest="",
+        unit_sha256="",
+        started=started,
+    )
+
+
 def host_facts(agent: Agent) -> dict[str, Any]:
     """What a report says of a host, in short."""
     found = agent.call(

@@ -12,6 +12,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Argument, Host, Service
 from fleetctl.inventory.nearest import hint
 from fleetctl.inventory.select import select_slot
+from fleetctl.services.arguments import engine_args, setting_names
 from fleetctl.services.engines import ENGINES
 
 SWAP_S = {"standalone": 12.0, "sglang": 90.0, "other": 60.0}
@@ -133,7 +134,7 @@ def _points(
     names = _taken(service, suite, left_out)
     for values in itertools.product(*(suite.vary[name] for name in names)):
         varied: dict[str, Any] = dict(zip(names, values, strict=True))
-        overrides = {ENGINES[service.engine].varies[name][0]: value for name, value in varied.items()}
+        overrides = engine_args(service.engine, service.mode, varied)
         contexts: list[int | None] = [*suite.context_tokens] or [None]
         for tp, context in itertools.product(_tps(host, service, suite, left_out), contexts):
             here = {
@@ -171,19 +172,20 @@ def copies(prompts: int, concurrency: int) -> int:
 
 def _taken(service: Service, suite: Suite, left_out: list[str]) -> list[str]:
     """What of the suite's ``vary`` this service's mode takes."""
-    known = ENGINES[service.engine].varies
-    every = {name for engine in ENGINES.values() for name in engine.varies}
+    every = {name for engine in ENGINES.values() for name in engine.settings}
+    takes = setting_names(service.engine, service.mode)
+    taken = []
     for name in suite.vary:
-        if name not in every:
+        neutral = name.replace("_", "-")
+        if neutral not in every:
             raise FleetError(
                 f"the suite {suite.suite} varies {name}, which no engine knows",
                 fix=hint(name, every, "what can be varied"),
             )
-    taken = [name for name in suite.vary if name in known and service.mode in known[name][1]]
-    if missing := [name for name in suite.vary if name not in taken]:
-        left_out.append(
-            f"{service.name} (mode {service.mode}) takes no {', '.join(missing)}: measured as it is"
-        )
+        if neutral in takes:
+            taken.append(name)
+        else:
+            left_out.append(f"{service.name} (mode {service.mode}) takes no {name}: measured as it is")
     return taken
 
 

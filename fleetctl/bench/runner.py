@@ -170,11 +170,11 @@ class _Work:
         """Record the end of each point: its own failure, or ``outcome`` where rounds of it are missing."""
         for point in self._job.plan.points:
             if point.id in self.failed:
-                self._session.end(point, "failed", str(self.failed[point.id]))
+                self._session.end(point, self._job.suite, "failed", str(self.failed[point.id]))
             elif self._visited.get(point.id, 0) == self._job.suite.repeats:
-                self._session.end(point, "done")
+                self._session.end(point, self._job.suite, "done")
             else:
-                self._session.end(point, outcome, why)
+                self._session.end(point, self._job.suite, outcome, why)
 
     def _request(self, request: Request) -> None:
         self.requests += 1

@@ -13,7 +13,7 @@ from typing import Any, Self
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Client, Limits
-from fleetctl.bench.placing import Placed, look, overridden, point
+from fleetctl.bench.placing import Placed, look, overridden, point, unmeasured
 from fleetctl.bench.points import Planned
 from fleetctl.bench.prompts import Prompt
 from fleetctl.bench.reach import Way, reach
@@ -155,8 +155,11 @@ class Session:
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
 
-    def end(self, planned: Planned, outcome: Outcome, why: str = "") -> PointEnd:
-        """Record how a point ended, with what its visits come to."""
+    def end(self, planned: Planned, suite: Suite, outcome: Outcome, why: str = "") -> PointEnd:
+        """Record how a point ended, with what its visits come to; of one that never stood there also what it was."""
+        if planned.id not in self._known:
+            self._known.add(planned.id)
+            self._record(unmeasured(planned, self._host, suite, utc_now()))
         tally = self._tallies.get(planned.id, _Tally())
         ended = PointEnd(
             point=planned.id,
