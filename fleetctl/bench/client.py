@@ -92,6 +92,7 @@ class Client:
     async def __aenter__(self) -> Self:
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.AsyncClient(
+            trust_env=False,
             transport=httpx.AsyncHTTPTransport(limits=pool, uds=self.socket),
             timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
             headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
