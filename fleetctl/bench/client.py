@@ -109,6 +109,7 @@ class Client:
         if not self._idle:
             pool = httpx.Limits(max_connections=1, max_keepalive_connections=1)
             lane = httpx.AsyncClient(
+                trust_env=False,
                 transport=httpx.AsyncHTTPTransport(verify=self._tls, limits=pool, uds=self.socket),
                 timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
                 headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
