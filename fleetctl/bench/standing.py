@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.bench.placing import overridden
-from fleetctl.bench.records import FOLDER
 from fleetctl.bench.restore import Before
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host
 from fleetctl.services.target import Target, build_target
 
-STANDING = "standing"
+FOLDER = ".fleetctl/standing"
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Standing:
     def __init__(self, fleet: Fleet, host: Host, slot: str) -> None:
         self._fleet = fleet
         self._host = host
-        self._path: Path = fleet.root / FOLDER / STANDING / f"{host.name}-{slot}.json"
+        self._path: Path = fleet.root / FOLDER / f"{host.name}-{slot}.json"
 
     def original(self, now: Before) -> Before:
         """What to bring back in the end: ``now``, or, where a killed session left that, what stood before it."""
