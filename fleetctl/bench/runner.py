@@ -49,6 +49,9 @@ class Watcher(Protocol):
     def failed(self, point: Planned, error: FleetError) -> None:
         """A point could not be measured; the others go on."""
 
+    def stopped(self, point: Planned, why: str) -> None:
+        """A point is not measured any further."""
+
 
 @dataclass(frozen=True)
 class Job:

@@ -68,6 +68,11 @@ class _State:
         """Its other visits are not made."""
         self.left_out.add(point.id)
 
+    def stopped(self, point: Planned, why: str) -> None:
+        """Its other visits are not made; the reason is told as an event."""
+        self.left_out.add(point.id)
+        self.event({"step": "stop", "state": "info", "text": f"{short(point)}: {why}"})
+
     def left_s(self) -> float:
         """Seconds that are left: the plan's own, scaled by how right it was so far."""
         total = sum(visit.seconds for visit in self.plan.visits if visit.point.id not in self.left_out)
