@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,8 +29,9 @@ def difference(prompt: str, one: str, one_text: str, other: str, other_text: str
     """The first difference of the answers of ``one`` and ``other``; None where they are the same."""
     if one_text == other_text:
         return None
-    same = os.path.commonprefix([one_text, other_text])
-    at = len(same)
+    shorter = min(len(one_text), len(other_text))
+    at = next((index for index in range(shorter) if one_text[index] != other_text[index]), shorter)
+    same = one_text[:at]
     return Difference(
         prompt=prompt,
         one=one,

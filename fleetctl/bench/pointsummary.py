@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetctl.bench.agreement import Difference, among
+from fleetctl.bench.naming import Name
 from fleetctl.bench.record import Point, PointEnd, Request, Tree
 from fleetctl.bench.statistics import Interval, interval, outliers
 
@@ -17,6 +18,7 @@ Floats = NDArray[np.float64]
 Key = tuple[str, int]
 QUANTILES = (0.5, 0.9, 0.99)
 _DRAWS = 2_000
+_FEW = 100
 _NO_MATTER: Floats = np.empty(0)
 
 
@@ -72,7 +74,7 @@ class PointSummary:
     """
 
     point: Point
-    name: str
+    called: Name
     runs: list[str]
     ends: list[PointEnd]
     prompts: dict[str, PromptSummary]
@@ -91,12 +93,24 @@ class PointSummary:
     outliers: list[str] = field(default_factory=list)
 
     @property
+    def name(self) -> str:
+        """What it is called among all points of its summary."""
+        return self.called.whole
+
+    @property
+    def label(self) -> str:
+        """What it is called among the points of its cell."""
+        return self.called.label
+
+    @property
     def failed(self) -> int:
         """Requests that brought no answer to count."""
         return sum(count for count, _ in self.errors.values())
 
 
-def summarize_point(point: Point, name: str, visits: Sequence[Visit], ends: list[PointEnd]) -> PointSummary:
+def summarize_point(
+    point: Point, called: Name, visits: Sequence[Visit], ends: list[PointEnd]
+) -> PointSummary:
     """The numbers of one point; requests that failed are counted, and left out of all means."""
     measured = [visit for visit in visits if not visit.request.warmup]
     good = [visit for visit in measured if usable(visit.request)]
@@ -110,7 +124,7 @@ def summarize_point(point: Point, name: str, visits: Sequence[Visit], ends: list
     lengths = {visit.key: visit.request.accepted.length for visit in good if visit.request.accepted}
     return PointSummary(
         point=point,
-        name=name,
+        called=called,
         runs=list(dict.fromkeys(visit.run for visit in visits)),
         ends=ends,
         prompts=_prompts(good, speeds, writing),
@@ -215,7 +229,12 @@ def _errors(measured: Sequence[Visit]) -> dict[str, tuple[int, str]]:
 
 
 def _interval(values: Mapping[Key, float]) -> Interval | None:
-    return interval(values) if values else None
+    return interval(values, draws=draws(values)) if values else None
+
+
+def draws(values: Mapping[Key, float]) -> int | None:
+    """How often to resample: as often as ``interval`` does where values are few, else enough for two digits."""
+    return _DRAWS if len(values) > _FEW else None
 
 
 def _middle(values: Sequence[float]) -> float | None:

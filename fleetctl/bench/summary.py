@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fleetctl.bench.agreement import Difference, against
-from fleetctl.bench.pointsummary import PointSummary, Visit, summarize_point
+from fleetctl.bench.naming import name_points
+from fleetctl.bench.pointsummary import PointSummary, Visit, draws, summarize_point
 from fleetctl.bench.record import HostFacts, Point, PointEnd, Run
 from fleetctl.bench.records import Recording
 from fleetctl.bench.statistics import Interval, contrary, differs, paired_ratio
@@ -106,14 +106,14 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
             key = (request.prompt, repeat)
             visits[keys[request.point]].append(Visit(recording.run.id, key, request))
         offset += 1 + max((request.repeat for request in recording.requests), default=-1)
-    names = _names(list(found.values()))
+    names = name_points([point for point, _ in found.values()], [one.run.id for _, one in found.values()])
     points = {
-        name: summarize_point(point, name, visits[key], ends[key])
+        name.whole: summarize_point(point, name, visits[key], ends[key])
         for (key, (point, _)), name in zip(found.items(), names, strict=True)
     }
     cells: defaultdict[Cell, list[str]] = defaultdict(list)
     for name, (point, recording) in zip(names, found.values(), strict=True):
-        cells[_cell(point, recording.run)].append(name)
+        cells[_cell(point, recording.run)].append(name.whole)
     return Summary(
         runs=[recording.run for recording in recordings],
         outcomes={one.run.id: (one.end.outcome, one.end.why) for one in recordings},
@@ -151,35 +151,6 @@ def _cell(point: Point, run: Run) -> Cell:
     return (point.host, point.suite_part, str(point.concurrency), *asked)
 
 
-def _names(entries: Sequence[tuple[Point, Recording]]) -> list[str]:
-    """Each point's service with only what it takes to tell it from the others."""
-    points = [point for point, _ in entries]
-    many_hosts = len({point.host for point in points}) > 1
-    many_sizes = len({point.concurrency for point in points}) > 1
-    many_parts = len({point.suite_part for point in points}) > 1
-    names = []
-    for point in points:
-        parts = [f"{point.host}:{point.service}" if many_hosts else point.service]
-        parts += [f"{name} {_plain(value)}" for name, value in point.varied.items()]
-        if many_sizes and "concurrency" not in point.varied:
-            parts.append(f"× {point.concurrency}")
-        if many_parts and point.suite_part and not point.varied:
-            parts.append(point.suite_part)
-        names.append(" · ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0])
-    names = _told_apart(names, [recording.run.id[:16] for _, recording in entries])
-    names = _told_apart(names, [point.suite_part for point in points])
-    return _told_apart(names, [point.digest[:8] for point in points])
-
-
-def _told_apart(names: list[str], marks: list[str]) -> list[str]:
-    again = {name for name in names if names.count(name) > 1}
-    return [f"{name} ({mark})" if name in again else name for name, mark in zip(names, marks, strict=True)]
-
-
-def _plain(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def _summarize_cell(points: list[PointSummary]) -> CellSummary:
     base = next((one for one in points if one.point.mode == "autoregressive" and one.speed), None)
     base = base or next((one for one in points if one.speed), points[0])
@@ -203,5 +174,5 @@ def compare(one: PointSummary, other: PointSummary) -> Comparison | None:
     """How many times as fast ``one`` is, over the prompts and repeats that both have; None where they share none."""
     if not one.speeds.keys() & other.speeds.keys():
         return None
-    ratio = paired_ratio(one.speeds, other.speeds)
+    ratio = paired_ratio(one.speeds, other.speeds, draws=draws(one.speeds))
     return Comparison(one.name, other.name, ratio, contrary(one.speeds, other.speeds))
