@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fleetctl.inventory.models import Argument, Host, Service
+from fleetctl.errors import FleetError
+from fleetctl.inventory.models import Argument, Engine, Host, Mode, Service
+from fleetctl.inventory.nearest import hint
 from fleetctl.services.engines import ENGINES, Arguments
 
 
@@ -16,6 +18,35 @@ def command(host: Host, service: Service, environment: str) -> list[str]:
     module = ENGINES[service.engine].module
     program = [f"{environment}/bin/python", "-m", module] if module else []
     return [*program, *words(arguments(host, service))]
+
+
+def engine_args(engine: Engine, mode: Mode, settings: Mapping[str, Argument]) -> Arguments:
+    """Settings that have one name for all engines as the engine's own arguments, for a service's ``args``.
+
+    ``engine_args("sglang", "tree", {"budget": 15, "topk": 8})`` is ``{"speculative-ddtree-budget": 15,
+    "speculative-ddtree-topk": 8}``. A ``_`` in a name counts as ``-``. Raises FleetError (exit 2) for a setting that
+    the engine does not know, that the mode does not take, or that cannot have this value.
+    """
+    known = ENGINES[engine].settings
+    found: Arguments = {}
+    for given, value in settings.items():
+        name = given.replace("_", "-")
+        takes = setting_names(engine, mode)
+        if name not in known:
+            raise FleetError(f"the engine {engine} has no setting {given}", fix=hint(name, known, "settings"))
+        if name not in takes:
+            modes = " and ".join(each for each in known[name].modes)
+            fix = f"leave it out, or choose a service whose mode takes it ({modes})"
+            raise FleetError(f"the mode {mode} of {engine} takes no {given}", fix=fix)
+        if wanted := known[name].refuses(value):
+            raise FleetError(f"{given} is {value!r} for {engine}", fix=f"it must be {wanted}")
+        found[known[name].argument] = value
+    return found
+
+
+def setting_names(engine: Engine, mode: Mode) -> tuple[str, ...]:
+    """The settings of :func:`engine_args` that a mode of an engine takes."""
+    return tuple(name for name, one in ENGINES[engine].settings.items() if mode in one.modes)
 
 
 def words(given: Mapping[str, Argument]) -> list[str]:

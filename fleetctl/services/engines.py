@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import get_args
 
-from fleetctl.inventory.models import Argument, Engine, Host, Service
+from fleetctl.inventory.models import Argument, Engine, Host, Mode, Service
 
 Arguments = dict[str, Argument]
 
 EVERY_ADDRESS = "0.0.0.0"
+TREES: tuple[Mode, ...] = ("shadow", "tree")
+EVERY_MODE: tuple[Mode, ...] = get_args(Mode)
+DRAFTING: tuple[Mode, ...] = ("linear", *TREES)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an engine calls a setting that has one name for all engines, which modes take it, which values it has.
+
+    ``low`` and ``high`` bound a number (``whole``: without a fraction); ``words`` are the only values of a text;
+    with neither it is a flag, true or false.
+    """
+
+    argument: str
+    modes: tuple[Mode, ...] = TREES
+    low: float | None = None
+    high: float | None = None
+    whole: bool = True
+    words: tuple[str, ...] = ()
+
+    def refuses(self, value: Argument) -> str:
+        """What the setting must be, where ``value`` is not that; else empty."""
+        if self.words:
+            return "" if value in self.words else f"one of {', '.join(self.words)}"
+        if self.low is None or self.high is None:
+            return "" if isinstance(value, bool) else "true or false"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if self.whole:
+            fits = number and isinstance(value, int) and self.low <= value <= self.high
+            return "" if fits else f"a whole number from {self.low:g} to {self.high:g}"
+        fits = isinstance(value, int | float) and number and self.low <= value < self.high
+        return "" if fits else f"a number of at least {self.low:g} and below {self.high:g}"
 
 
 @dataclass(frozen=True)
@@ -20,6 +53,7 @@ class EngineFacts:
     arguments: Callable[[Host, Service], Arguments]
     running: str
     queued: str
+    settings: Mapping[str, Setting] = field(default_factory=dict)
 
     def metrics(self, arguments: Mapping[str, Argument]) -> dict[str, str]:
         """The names of the metrics of requests running and queued; empty where the engine serves none."""
@@ -72,12 +106,29 @@ ENGINES: dict[Engine, EngineFacts] = {
         arguments=_standalone,
         running="fleetctl_requests_running",
         queued="fleetctl_requests_queued",
+        settings={
+            "budget": Setting("budget", low=1, high=1024),
+            "topk": Setting("top-k", low=1, high=1024),
+            "min-prob": Setting("min-prob", low=0, high=1, whole=False),
+        },
     ),
     "sglang": EngineFacts(
         module="sglang.launch_server",
         arguments=_sglang,
         running="sglang:num_running_reqs",
         queued="sglang:num_queue_reqs",
+        settings={
+            "budget": Setting("speculative-ddtree-budget", low=1, high=255),
+            "topk": Setting("speculative-ddtree-topk", low=1, high=64),
+            "max-depth": Setting("speculative-ddtree-max-depth", low=1, high=255),
+            "min-prob": Setting("speculative-ddtree-min-prob", low=0, high=1, whole=False),
+            "spine": Setting("speculative-ddtree-spine"),
+            "hybrid": Setting("speculative-ddtree-hybrid", words=("fork", "unsafe", "refuse")),
+            "builder": Setting("speculative-ddtree-builder", words=("auto", "triton", "torch")),
+            "metrics": Setting("speculative-ddtree-metrics"),
+            "block-size": Setting("speculative-dflash-block-size", DRAFTING, low=2, high=256),
+            "tp": Setting("tp-size", EVERY_MODE, low=1, high=64),
+        },
     ),
     # A server that only its own unit or template knows how to start.
     "other": EngineFacts(module="", arguments=_other, running="", queued=""),

@@ -3,7 +3,8 @@
     python -m tests.bench.scheduled [--port 0]
 
 It prints its URL. A request's model chooses the schedule and what goes wrong (``tests/bench/behaviours.py``).
-``GET /sent`` gives, and forgets, when each event of each answer really left: seconds from the request's arrival.
+``GET /sent`` gives, and forgets, when each event of each answer really left (seconds from the request's arrival), with
+the last message of its prompt.
 """
 
 from __future__ import annotations
@@ -125,17 +126,20 @@ class Server:
         self._refused[name] += found.status != 200
         self._running += 1
         try:
-            await self._play(found, name, writer, arrived)
+            await self._play(found, request, writer, arrived)
             return await self._end(found, reader, writer)
         finally:
             self._running -= 1
 
-    async def _play(self, found: Script, name: str, writer: asyncio.StreamWriter, arrived: float) -> None:
+    async def _play(
+        self, found: Script, request: Answer, writer: asyncio.StreamWriter, arrived: float
+    ) -> None:
         head = "".join(f"{header}: {value}\r\n" for header, value in found.headers.items())
         status = f"HTTP/1.1 {found.status} {REASONS.get(found.status, 'Status')}\r\n"
         writer.write(f"{status}{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         events: list[tuple[float, int]] = []
-        self._sent.append({"model": name, "arrived": arrived, "events": events})
+        prompt = request["messages"][-1]["content"] if "messages" in request else request.get("prompt")
+        self._sent.append({"prompt": prompt, "arrived": arrived, "events": events})
         for at, text, tokens in found.sends:
             wait = arrived + at - time.monotonic()
             if wait > 0:

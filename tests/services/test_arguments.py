@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
+from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
-from fleetctl.inventory.models import Argument, Host, Service
-from fleetctl.services.arguments import command, metrics, variables
+from fleetctl.inventory.models import Argument, Engine, Host, Mode, Service
+from fleetctl.services.arguments import command, engine_args, metrics, setting_names, variables
 
 
 def changed(host: Host, service: str, **fields: object) -> Service:
@@ -139,3 +142,82 @@ def test_a_service_sees_its_slots_gpus_and_its_own_variables(own_fleet: Fleet) -
         "CUDA_VISIBLE_DEVICES": "4,5,6,7",
         "NCCL_P2P_DISABLE": "1",
     }
+
+
+def test_one_name_of_a_setting_becomes_each_engines_own() -> None:
+    settings: dict[str, Argument] = {"budget": 15, "topk": 8, "min_prob": 0.01}
+    assert engine_args("sglang", "tree", settings) == {
+        "speculative-ddtree-budget": 15,
+        "speculative-ddtree-topk": 8,
+        "speculative-ddtree-min-prob": 0.01,
+    }
+    assert engine_args("standalone", "shadow", settings) == {"budget": 15, "top-k": 8, "min-prob": 0.01}
+    assert engine_args("sglang", "linear", {"block-size": 8, "tp": 2}) == {
+        "speculative-dflash-block-size": 8,
+        "tp-size": 2,
+    }
+    assert engine_args("sglang", "tree", {"spine": True, "hybrid": "fork"}) == {
+        "speculative-ddtree-spine": True,
+        "speculative-ddtree-hybrid": "fork",
+    }
+    assert engine_args("other", "tree", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "mode", "settings", "what", "fix"),
+    [
+        ("sglang", "linear", {"budget": 15}, "the mode linear of sglang takes no budget", "shadow and tree"),
+        ("standalone", "autoregressive", {"topk": 1}, "takes no topk", "shadow and tree"),
+        ("sglang", "autoregressive", {"block_size": 8}, "takes no block_size", "linear and shadow and tree"),
+        ("sglang", "tree", {"top-k": 8}, "sglang has no setting top-k", "did you mean topk?"),
+        ("standalone", "tree", {"spine": True}, "standalone has no setting spine", "budget, min-prob, topk"),
+        ("other", "tree", {"budget": 15}, "other has no setting budget", "there are no settings"),
+        ("sglang", "tree", {"budget": 256}, "budget is 256 for sglang", "from 1 to 255"),
+        ("sglang", "tree", {"budget": 0}, "budget is 0", "from 1 to 255"),
+        ("sglang", "tree", {"budget": True}, "budget is True", "whole number"),
+        ("sglang", "tree", {"budget": 8.0}, "budget is 8.0", "whole number"),
+        ("sglang", "tree", {"budget": "8"}, "budget is '8'", "whole number"),
+        ("standalone", "tree", {"min-prob": 1}, "min-prob is 1", "at least 0 and below 1"),
+        ("sglang", "tree", {"hybrid": "yes"}, "hybrid is 'yes'", "fork, unsafe, refuse"),
+        ("sglang", "tree", {"spine": 1}, "spine is 1", "true or false"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused(
+    engine: Engine, mode: Mode, settings: dict[str, Argument], what: str, fix: str
+) -> None:
+    with pytest.raises(FleetError) as raised:
+        engine_args(engine, mode, settings)
+    assert raised.value.exit is Exit.INPUT
+    assert what in raised.value.what and fix in raised.value.fix
+
+
+def test_settings_are_those_of_the_engines_own_flags(own_fleet: Fleet) -> None:
+    """The names are read out of both engines' parsers, so that a flag renamed there fails here."""
+    from fleetctl.standalone.__main__ import _parser
+    from tests.patches_sglang.modules import module
+
+    parser = argparse.ArgumentParser()
+    module("ddtree_args").add_cli_args(parser)
+    sglang = {f"--{engine_name}" for engine_name in engine_args("sglang", "tree", ALL_OF_SGLANG)}
+    own = set(parser._option_string_actions)
+    assert {flag for flag in sglang if "-ddtree-" in flag} <= own
+    standalone = engine_args("standalone", "tree", {"budget": 1, "topk": 1, "min-prob": 0.5})
+    assert {f"--{name}" for name in standalone} <= set(_parser()._option_string_actions)
+    assert set(ALL_OF_SGLANG) == set(setting_names("sglang", "tree"))
+    assert setting_names("sglang", "linear") == ("block-size", "tp")
+    assert setting_names("sglang", "autoregressive") == ("tp",)
+    assert setting_names("standalone", "linear") == ()
+
+
+ALL_OF_SGLANG: dict[str, Argument] = {
+    "budget": 255,
+    "topk": 64,
+    "max-depth": 15,
+    "min-prob": 0,
+    "spine": False,
+    "hybrid": "unsafe",
+    "builder": "torch",
+    "metrics": True,
+    "block-size": 16,
+    "tp": 4,
+}
