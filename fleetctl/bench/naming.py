@@ -8,6 +8,8 @@ from typing import Any
 
 from fleetctl.bench.record import Point
 
+CONTEXT = "context_tokens"
+
 
 @dataclass(frozen=True)
 class Name:
@@ -23,27 +25,32 @@ def name_points(points: Sequence[Point], runs: Sequence[str]) -> list[Name]:
     """The names of ``points``, each measured first in the run of the same index."""
     many_hosts = len({point.host for point in points}) > 1
     many_sizes = len({point.concurrency for point in points}) > 1
-    many_parts = len({point.suite_part for point in points}) > 1
+    many_parts = len({part(point) for point in points}) > 1
     families = [f"{point.host}:{point.service}" if many_hosts else point.service for point in points]
     details = [_details(point) for point in points]
-    sizes = [
-        (point.concurrency if many_sizes else 0, point.suite_part if many_parts else "") for point in points
-    ]
+    sizes = [(point.concurrency if many_sizes else 0, part(point) if many_parts else "") for point in points]
     families = _told_apart(
         families, list(zip(families, details, sizes, strict=True)), [run[:15] for run in runs]
     )
     digests = [point.digest[:8] for point in points]
     families = _told_apart(families, list(zip(families, details, sizes, strict=True)), digests)
     names = []
-    for family, detail, (size, part) in zip(families, details, sizes, strict=True):
+    for family, detail, (size, where) in zip(families, details, sizes, strict=True):
         label = f"{family} · {detail}" if detail else family
         whole = f"{label} @{size}" if size else label
-        names.append(Name(family, label, f"{whole}, {part}" if part and part not in whole else whole))
+        names.append(Name(family, label, f"{whole}, {where}" if where else whole))
     return _unlike(names)
 
 
+def part(point: Point) -> str:
+    """What of the suite a point belongs to: prompts of one length are not compared with those of another."""
+    length = point.varied.get(CONTEXT)
+    return point.suite_part if length is None else f"{length} tokens of context"
+
+
 def _details(point: Point) -> str:
-    return ", ".join(f"{name} {_plain(value)}" for name, value in point.varied.items())
+    varied = [(name, value) for name, value in point.varied.items() if name != CONTEXT]
+    return ", ".join(f"{name} {_plain(value)}" for name, value in varied)
 
 
 def _told_apart(families: list[str], keys: list[Any], marks: list[str]) -> list[str]:

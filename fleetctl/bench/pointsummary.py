@@ -127,11 +127,11 @@ def summarize_point(
         called=called,
         runs=list(dict.fromkeys(visit.run for visit in visits)),
         ends=ends,
-        prompts=_prompts(good, speeds, writing),
+        prompts=_prompts(visits, good, speeds, writing),
         speeds=speeds,
         speed=_interval(speeds),
         writing=_interval(writing),
-        accepted=_interval(lengths),
+        accepted=_interval(lengths) or _gauge(ends),
         throughput=_interval(_throughput(measured)),
         first=_spread(visit.request.ttft_s for visit in good),
         between=_spread(stream.between for stream in streams),
@@ -165,16 +165,17 @@ class _Stream:
 
 
 def _prompts(
-    good: Sequence[Visit], speeds: Mapping[Key, float], writing: Mapping[Key, float]
+    visits: Sequence[Visit], good: Sequence[Visit], speeds: Mapping[Key, float], writing: Mapping[Key, float]
 ) -> dict[str, PromptSummary]:
     rows: defaultdict[str, list[Visit]] = defaultdict(list)
     for visit in good:
         rows[visit.key[0]].append(visit)
-    return {name: _prompt(name, row, speeds, writing) for name, row in rows.items()}
+    drafted = {visit.key[0]: visit.request.trees for visit in reversed(visits) if visit.request.trees}
+    return {name: _prompt(name, row, speeds, writing, drafted.get(name, [])) for name, row in rows.items()}
 
 
 def _prompt(
-    name: str, row: list[Visit], speeds: Mapping[Key, float], writing: Mapping[Key, float]
+    name: str, row: list[Visit], speeds: Mapping[Key, float], writing: Mapping[Key, float], trees: list[Tree]
 ) -> PromptSummary:
     row = sorted(row, key=lambda visit: visit.key)
     requests = [visit.request for visit in row]
@@ -193,9 +194,20 @@ def _prompt(
         context=_middle([request.prompt_tokens for request in requests if request.prompt_tokens is not None]),
         text=next((text for _, text in texts), ""),
         finish=requests[0].finish,
-        trees=next((request.trees for request in requests if request.trees), []),
+        trees=trees,
         unsteady=among(name, texts),
     )
+
+
+def _gauge(ends: Sequence[PointEnd]) -> Interval | None:
+    """The accepted length as the server itself says it last, where its answers do not tell."""
+    said = [
+        value
+        for end in ends
+        for name, value in end.metrics.get("after", {}).items()
+        if name.endswith(("spec_accept_length", "fleetctl_accepted_length")) and value > 0
+    ]
+    return Interval(said[-1], said[-1], None, None, 1) if said else None
 
 
 def _throughput(measured: Sequence[Visit]) -> dict[Key, float]:

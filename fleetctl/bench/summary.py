@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.bench.agreement import Difference, against
-from fleetctl.bench.naming import name_points
+from fleetctl.bench.naming import name_points, part
 from fleetctl.bench.pointsummary import PointSummary, Visit, draws, summarize_point
 from fleetctl.bench.record import HostFacts, Point, PointEnd, Run
 from fleetctl.bench.records import Recording
@@ -92,7 +92,7 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
     ends: defaultdict[tuple[str, str, str], list[PointEnd]] = defaultdict(list)
     offset = 0
     for recording in recordings:
-        keys = {point.id: (point.host, point.slot, point.digest) for point in recording.points}
+        keys = {point.id: (point.host, point.slot, point.digest or point.id) for point in recording.points}
         for point in recording.points:
             found.setdefault(keys[point.id], (point, recording))
             if point.id in recording.ends:
@@ -102,7 +102,8 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
             repeat = request.repeat + offset
             while (request.point, request.prompt, repeat) in taken:
                 repeat += len(recording.requests)
-            taken.add((request.point, request.prompt, repeat))
+            if not request.warmup:
+                taken.add((request.point, request.prompt, repeat))
             key = (request.prompt, repeat)
             visits[keys[request.point]].append(Visit(recording.run.id, key, request))
         offset += 1 + max((request.repeat for request in recording.requests), default=-1)
@@ -128,14 +129,21 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
 def _one_model(recordings: Sequence[Recording]) -> str:
     models: dict[tuple[str, str | None], str] = {}
     for recording in recordings:
-        for point in recording.points:
+        for point in (one for one in recording.points if one.digest):
             key = (str(point.model.get("id")), point.model.get("digest"))
             models.setdefault(
                 key, f"{key[0]} ({(key[1] or 'no digest')[:12]}): {recording.run.id}, {point.id}"
             )
     if not models:
         where = ", ".join(str(recording.path) for recording in recordings)
-        raise FleetError("nothing was measured: the records hold no point", where, "run the benchmark again")
+        said = [
+            f"{end.point}: {end.why}"
+            for recording in recordings
+            for end in recording.ends.values()
+            if end.why
+        ]
+        what = "nothing was measured: the records hold no point that was"
+        raise FleetError(what, where, "run the benchmark again", said)
     if len(models) > 1:
         raise FleetError(
             f"{len(models)} different models were measured; they are not compared or averaged",
@@ -148,7 +156,7 @@ def _one_model(recordings: Sequence[Recording]) -> str:
 
 def _cell(point: Point, run: Run) -> Cell:
     asked = (run.prompts_digest, str(run.suite.get("max_tokens")))
-    return (point.host, point.suite_part, str(point.concurrency), *asked)
+    return (point.host, part(point), str(point.concurrency), *asked)
 
 
 def _summarize_cell(points: list[PointSummary]) -> CellSummary:

@@ -20,7 +20,9 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="The page's file; report.html beside the records of one run, else here."),
+        typer.Option(
+            "-o", "--out", help="The page's file; report.html beside the records of one run, else here."
+        ),
     ] = None,
     latex: Annotated[
         Path | None,
@@ -34,10 +36,11 @@ def report(
     from fleetctl.bench.report import terminal
     from fleetctl.bench.summary import summarize
     from fleetctl.cli.output import Output
-    from fleetctl.inventory.loader import fleet_root
+    from fleetctl.inventory.loader import find_root
 
     output = Output(json=json)
-    files = list(dict.fromkeys(find(fleet_root(), word).resolve() for word in runs))
+    roots = (Path() if Path(word).exists() else find_root() for word in runs)
+    files = list(dict.fromkeys(find(root, word).resolve() for root, word in zip(roots, runs, strict=True)))
     summary = summarize([load(file) for file in files])
     beside = files[0].parent / reports.PAGE if len(files) == 1 else Path(reports.PAGE)
     written = reports.write(summary, out or beside, latex)

@@ -12,12 +12,12 @@ from fleetctl.standalone.engine import Job
 from fleetctl.standalone.text import TextCodec
 
 
-def usage(job: Job, codec: TextCodec) -> dict[str, Any]:
-    """The usual counts and ``drafted_tokens``, ``accepted_tokens`` and ``verify_passes``; ``trees`` where asked for.
+def usage(job: Job) -> dict[str, int]:
+    """The usual counts and ``drafted_tokens``, ``accepted_tokens`` and ``verify_passes``.
 
     Accepted tokens are counted over whole passes: the last may have confirmed more than the answer shows.
     """
-    counts: dict[str, Any] = {
+    return {
         "prompt_tokens": len(job.prompt),
         "completion_tokens": job.completion_tokens,
         "total_tokens": len(job.prompt) + job.completion_tokens,
@@ -25,9 +25,6 @@ def usage(job: Job, codec: TextCodec) -> dict[str, Any]:
         "accepted_tokens": job.counts.accepted,
         "verify_passes": job.counts.verify_passes,
     }
-    if job.counts.describe:
-        counts["trees"] = [tree(number, step, codec) for number, step in enumerate(job.counts.steps)]
-    return counts
 
 
 def tree(number: int, step: Step, codec: TextCodec) -> dict[str, Any]:
@@ -64,10 +61,17 @@ class Answer(ABC):
             "choices": choices,
         }
 
+    def _counts(self, job: Job) -> dict[str, Any]:
+        """The usage, and beside it the ``trees`` that were asked for."""
+        if not job.counts.describe:
+            return {"usage": usage(job)}
+        trees = [tree(number, step, self._codec) for number, step in enumerate(job.counts.steps)]
+        return {"usage": usage(job), "trees": trees}
+
     def whole(self, text: str, finish_reason: str, job: Job) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         choice = {"index": 0, **self._text(text), "logprobs": None, "finish_reason": finish_reason}
-        return {**self._body(self.whole_object, [choice]), "usage": usage(job, self._codec)}
+        return {**self._body(self.whole_object, [choice]), **self._counts(job)}
 
     def piece(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         """A stream's event with new text, or with the reason of its end."""
@@ -76,7 +80,7 @@ class Answer(ABC):
 
     def last(self, job: Job) -> dict[str, Any]:
         """A stream's closing event with its usage."""
-        return {**self._body(self.chunk_object, []), "usage": usage(job, self._codec)}
+        return {**self._body(self.chunk_object, []), **self._counts(job)}
 
     @abstractmethod
     def _text(self, text: str) -> dict[str, Any]: ...

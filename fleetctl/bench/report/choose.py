@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 
+import numpy as np
+
+from fleetctl.bench.naming import CONTEXT
 from fleetctl.bench.pointsummary import PointSummary, Spread
 from fleetctl.bench.report.charts import Axis, Chart, Mark, Series
 from fleetctl.bench.report.words import number, seconds, tick
@@ -103,7 +106,7 @@ def over_varied(summary: Summary) -> list[Chart]:
     values: dict[str, set[float]] = {}
     for one in points:
         for name, value in one.point.varied.items():
-            if isinstance(value, int | float) and not isinstance(value, bool):
+            if isinstance(value, int | float) and not isinstance(value, bool) and name != CONTEXT:
                 values.setdefault(name, set()).add(float(value))
     varied = max(values, key=lambda name: len(values[name]), default=None)
     if varied is None or len(values[varied]) < 2:
@@ -168,44 +171,40 @@ def over_context(summary: Summary) -> list[Chart]:
     if not lengths or max(lengths) < 3 * max(1.0, min(lengths)):
         return []
     style = styles(summary)
-    speed, first = [], []
+    asked = any(CONTEXT in one.point.varied for one in points)
+    speed: list[Series] = []
+    first: list[Series] = []
     for name, row in _by_family(points).items():
-        writing, waiting = [], []
-        for one in row:
-            for prompt, context in _contexts(one).items():
-                found = one.prompts[prompt]
-                if found.writing is not None:
-                    writing.append(Mark(context, found.writing))
-                if found.first_s is not None:
-                    waiting.append(Mark(context, found.first_s))
-        joined = len({mark.x for mark in writing}) == len(writing) < 20
-        kind = style.get(name, 0)
-        speed.append(Series(name, kind, sorted(writing, key=lambda mark: mark.x), joined=joined))
-        first.append(Series(name, kind, sorted(waiting, key=lambda mark: mark.x), joined=joined))
+        made = [_at_length(one) for one in row] if asked else [_each_length(one) for one in row]
+        for series, marks in zip((speed, first), zip(*made, strict=True), strict=True):
+            placed = sorted((mark for some in marks for mark in some), key=lambda mark: mark.x)
+            joined = len({mark.x for mark in placed}) == len(placed) < 20
+            series.append(Series(name, style.get(name, 0), placed, joined=joined))
     x = Axis("tokens of the prompt", log=True, start=None)
-    note = "One dot a prompt and length."
+    note = LINES if asked else "One dot a prompt."
     return [
-        Chart(
-            "context",
-            "lines",
-            "Speed against context length",
-            "",
-            note,
-            x,
-            Axis("tokens/s after the first token"),
-            speed[:MOST_SERIES],
-        ),
-        Chart(
-            "context-first",
-            "lines",
-            "Time to the first token against context length",
-            "",
-            note,
-            x,
-            Axis("seconds"),
-            first[:MOST_SERIES],
-        ),
+        Chart("context", "lines", title, "", note, x, Axis(label), series[:MOST_SERIES])
+        for title, label, series in (
+            ("Speed against context length", "tokens/s after the first token", speed),
+            ("Time to the first token against context length", "seconds", first),
+        )
     ]
+
+
+def _at_length(one: PointSummary) -> tuple[list[Mark], list[Mark]]:
+    """A point of one length: its speed after the first token, and the median time to it."""
+    contexts = list(_contexts(one).values())
+    if not contexts:
+        return [], []
+    x, first = float(np.median(contexts)), one.first.at(0.5)
+    return [_mark(one.writing, x, along_x=False)] if one.writing else [], [Mark(x, first)] if first else []
+
+
+def _each_length(one: PointSummary) -> tuple[list[Mark], list[Mark]]:
+    """The same for each prompt of a point, which has prompts of many lengths."""
+    found = [(context, one.prompts[name]) for name, context in _contexts(one).items()]
+    writing = [Mark(x, prompt.writing) for x, prompt in found if prompt.writing is not None]
+    return writing, [Mark(x, prompt.first_s) for x, prompt in found if prompt.first_s is not None]
 
 
 def latencies(summary: Summary) -> list[Chart]:
@@ -284,12 +283,14 @@ def _lines(
 
 def _mark(found: Interval, at: float, along_x: bool) -> Mark:
     x, y = (found.mean, at) if along_x else (at, found.mean)
-    return Mark(x, float(y), found.low, found.high)
+    return Mark(float(x), float(y), found.low, found.high)
 
 
 def _rest(one: PointSummary, left_out: str | None) -> str:
     """A point's series: its service, and what is varied besides."""
-    others = [f"{name} {value}" for name, value in one.point.varied.items() if name != left_out]
+    others = [
+        f"{name} {value}" for name, value in one.point.varied.items() if name not in (left_out, CONTEXT)
+    ]
     name = one.called.family
     return f"{name} · {', '.join(others)}" if others else name
 

@@ -49,7 +49,7 @@ def render(summary: Summary) -> str:
         prompts=[_prompt(summary, name, index < MOST_DRAWN) for index, name in enumerate(shown)],
         prompts_left_out=len(summary.prompts) - len(shown),
         care=view.care(summary),
-        hosts=[{"name": host.host, "facts": view.host_facts(host.facts)} for host in summary.hosts],
+        hosts=[{"name": name, "facts": facts} for name, facts in view.machines(summary)],
         services=[_service(one) for one in summary.points.values()],
         commands=view.commands(summary),
         method=view.METHOD,

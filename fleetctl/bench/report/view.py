@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.bench.naming import CONTEXT, part
 from fleetctl.bench.pointsummary import PointSummary
 from fleetctl.bench.report.choose import main_cell, styles
-from fleetctl.bench.report.words import MODES, bounds, number, seconds, times, verdict
+from fleetctl.bench.report.words import MODES, bounds, counted, number, seconds, times, verdict
 from fleetctl.bench.summary import CellSummary, Summary
 
 MOST_NAMED = 8
@@ -100,8 +101,8 @@ def _two(half: float | None, most: float | None) -> str:
 def cell_title(summary: Summary, cell: CellSummary) -> str:
     """What the points of a cell have in common."""
     point = summary.points[cell.names[0]].point
-    part = f", {point.suite_part}" if point.suite_part and point.suite_part != "main" else ""
-    return f"{point.host}, {point.concurrency} at once{part}"
+    length = f", {part(point)}" if CONTEXT in point.varied else ""
+    return f"{point.host}, {point.concurrency} at once{length}"
 
 
 def verdicts(summary: Summary) -> list[str]:
@@ -172,43 +173,55 @@ def notices(summary: Summary) -> list[tuple[str, str]]:
         if outcome != "done"
     ]
     failed = sum(one.failed for one in summary.points.values())
-    counted = sum(one.counted for one in summary.points.values())
-    if failed and failed * 20 > counted:
-        found.append((f"{failed} of {failed + counted} requests failed.", "They are in no mean."))
-    if not counted:
+    good = sum(one.counted for one in summary.points.values())
+    if failed and failed * 20 > good:
+        found.append((f"{failed} of {failed + good} requests failed.", "They are in no mean."))
+    if not good:
         found.append(("No request brought an answer.", "There is nothing to measure by."))
     return found
 
 
 def run_facts(summary: Summary) -> list[tuple[str, str]]:
     """What a reader asks first: which model, when, how much."""
-    counted = sum(one.counted for one in summary.points.values())
+    good = sum(one.counted for one in summary.points.values())
     failed = sum(one.failed for one in summary.points.values())
     suite = summary.runs[0].suite
     first, last = summary.runs[0].started, summary.runs[-1].started
     return [
         ("Model", summary.model),
         ("Measured", _moment(first) if first == last else f"{_moment(first)} to {_moment(last)}"),
-        ("Requests", f"{counted} counted, {failed} failed"),
+        ("Requests", f"{good} counted, {failed} failed"),
         ("Answers", f"at most {suite.get('max_tokens', '?')} tokens, {suite.get('order', 'in order')}"),
         ("Runs", ", ".join(run.id for run in summary.runs)),
         ("By", ", ".join(dict.fromkeys(run.operator for run in summary.runs))),
     ]
 
 
-def host_facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A host's facts, flat."""
+def machines(summary: Summary) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The hosts, and the machines that measured, each with its facts."""
+    clients = {str(run.client.get("host")): run.client for run in summary.runs}
+    hosts = [(host.host, _facts(host.facts)) for host in summary.hosts]
+    return [*hosts, *((f"measured from {name}", _facts(client)) for name, client in clients.items())]
+
+
+def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = {**facts, "memory": _memory(facts.get("memory"))}
     return [
         (name.replace("_", " "), _flat(value))
-        for name, value in facts.items()
+        for name, value in found.items()
         if value not in (None, [], {}, "")
     ]
+
+
+def _memory(size: Any) -> Any:
+    return f"{size / 2**30:.0f} GiB" if isinstance(size, int) and size > 2**20 else size
 
 
 def point_facts(one: PointSummary) -> list[tuple[str, str]]:
     """What a service ran on, with the digests that tell it from another."""
     point = one.point
-    swaps = [end.swap_s for end in one.ends if end.swap_s]
+    swapped = sum(end.swap_s or 0 for end in one.ends)
+    visits = sum(end.visits for end in one.ends)
     found = {
         "Environment": point.environment,
         "ABI": point.abi,
@@ -217,7 +230,7 @@ def point_facts(one: PointSummary) -> list[tuple[str, str]]:
         "Drafter": _flat(point.drafter) if point.drafter else "",
         "Place": f"{point.host}, slot {point.slot}",
         "Reached": "directly" if point.via == "direct" else f"by {point.via}, which adds latency",
-        "Swapped to in": seconds(sum(swaps)) if swaps else "",
+        "Swaps to it": f"{seconds(swapped)} in {counted(visits, 'visit')}" if swapped else "",
         "Unit's sha256": point.unit_sha256,
         "Point's digest": point.digest,
     }
@@ -247,7 +260,7 @@ def prompt_text(summary: Summary, name: str) -> str:
     for run in summary.runs:
         prompts = run.suite.get("prompts")
         for prompt in prompts if isinstance(prompts, list) else []:
-            if isinstance(prompt, dict) and prompt.get("name") == name:
+            if isinstance(prompt, dict) and prompt.get("name") in (name, name.rpartition("#")[0]):
                 messages = prompt.get("messages") or []
                 said = [
                     f"{one.get('role')}: {one.get('content')}" for one in messages if isinstance(one, dict)
