@@ -92,6 +92,7 @@ class Client:
     async def __aenter__(self) -> Self:
         pool = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.AsyncClient(
+            trust_env=False,
             transport=httpx.AsyncHTTPTransport(limits=pool, uds=self.socket),
             timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
             headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
@@ -175,7 +176,7 @@ class Client:
 async def _read_events(response: httpx.Response, answer: Answer, began: float) -> None:
     reader = EventReader()
     async for piece in response.aiter_raw():
-        at = time.perf_counter() - began
+        at = round(time.perf_counter() - began, 6)
         for data in reader.feed(piece):
             if answer.done:
                 raise BrokenStream(f"an event behind [DONE]: {shown(data)}")
@@ -236,9 +237,9 @@ def _request(
         repeat=ask.repeat,
         round=ask.round,
         warmup=ask.warmup,
-        started_s=started,
+        started_s=round(started, 6),
         ttft_s=answer.pieces[0][0] if answer.pieces and not whole else None,
-        end_s=ended,
+        end_s=round(ended, 6),
         events=answer.events(),
         tokens=tokens,
         tokens_from=cast("Literal['usage', 'events', 'text']", source),

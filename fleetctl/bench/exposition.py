@@ -36,7 +36,7 @@ def parse(text: str) -> dict[str, float]:
 def fetch(base_url: str, socket: str | None = None) -> dict[str, float]:
     """What the server's ``/metrics`` says; empty where it serves none."""
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=socket), timeout=ASK_S) as http:
+        with httpx.Client(trust_env=False, transport=httpx.HTTPTransport(uds=socket), timeout=ASK_S) as http:
             answer = http.get(base_url.rstrip("/") + "/metrics")
     except (httpx.HTTPError, OSError):
         return {}

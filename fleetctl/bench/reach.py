@@ -57,7 +57,9 @@ def reach(host: Host, port: int, model_id: str) -> Iterator[Way]:
 def _models(way: Way) -> list[str]:
     """The ids that ``/v1/models`` names; none where nothing answers."""
     try:
-        with httpx.Client(transport=httpx.HTTPTransport(uds=way.socket), timeout=LOOK_S) as http:
+        with httpx.Client(
+            trust_env=False, transport=httpx.HTTPTransport(uds=way.socket), timeout=LOOK_S
+        ) as http:
             answer: Any = http.get(f"{way.base_url}/v1/models").json()
         return [str(entry["id"]) for entry in answer["data"]]
     except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):

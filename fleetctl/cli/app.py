@@ -12,6 +12,7 @@ import typer
 from fleetctl import __version__
 from fleetctl.cli import (
     adopt,
+    bench,
     deploy,
     doctor,
     env,
@@ -79,6 +80,7 @@ app.add_typer(
     name="doctor",
     help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
 )
+app.add_typer(bench.app, name="bench")
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
 app.add_typer(lab.app, name="lab")

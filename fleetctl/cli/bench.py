@@ -182,7 +182,8 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
         output.document({"plan": whole})
         return
     output.line(
-        f"{suite.suite}: {prompts} prompts, {suite.repeats} rounds, at most {suite.max_tokens} tokens an answer, {suite.order}"
+        f"{suite.suite}: {prompts} prompts, {suite.repeats} rounds ({suite.order}), "
+        f"at most {suite.max_tokens} tokens an answer"
     )
     rows = [
         [one.id, one.mode, str(one.concurrency), str(requests[one.id]), duration(seconds[one.id])]
