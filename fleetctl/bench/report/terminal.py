@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,19 +17,11 @@ from fleetctl.cli.output import Output
 
 BARS = "▁▂▃▄▅▆▇█"
 COLUMNS = [
-    "service",
-    "tok/s",
-    "95 %",
-    "ratio",
-    "95 %",
-    "accepted",
-    "by prompt",
-    "first",
-    "per token",
-    "pauses",
-    "all",
+    "service", "tok/s", "its 95 %", "ratio", "95 %", "accepted", "by prompt", "first", "per token", "pauses", "all",
     "n",
-]
+]  # fmt: skip
+NARROW = ["service", "tok/s", "ratio", "95 %", "accepted", "by prompt", "first", "per token", "n"]
+NARROWEST = ["service", "tok/s", "ratio", "95 %", "accepted", "by prompt", "per token"]
 MOST_BARS, PAUSE_BARS = 24, 10
 
 
@@ -42,20 +36,39 @@ def show(summary: Summary, output: Output) -> None:
         output.line()
         if len(summary.cells) > 1:
             output.styled([(view.cell_title(summary, cell), "bold")])
-        output.table(COLUMNS, _table(summary, cell))
-    if len(summary.prompts) > 1:
-        output.line()
-        output.styled([(f"by prompt: {', '.join(list(summary.prompts)[:MOST_BARS])}", "dim")])
-    output.styled(
-        [("ratio: against the one with 1; ≈ where its interval holds 1, which is no difference", "dim")]
-    )
+        columns = _columns()
+        rows = _table(summary, cell)
+        output.table(columns, [[_cut(row[name], len(columns)) for name in columns] for row in rows])
+    output.line()
+    for line in _legend(summary):
+        output.styled([(line, "dim")])
     output.line()
     output.line(view.agreement(summary))
     for line in view.care(summary):
         output.styled([("- ", "dim"), (line, "")])
 
 
-def _table(summary: Summary, cell: CellSummary) -> list[list[str]]:
+def _legend(summary: Summary) -> list[str]:
+    prompts = ", ".join(list(summary.prompts)[:MOST_BARS])
+    return [
+        "ratio: against the one with 1; ≈ where its interval holds 1, which is no difference",
+        *([f"by prompt: tok/s of {prompts}"] if len(summary.prompts) > 1 else []),
+        "first, per token: half of the requests / nine of ten; pauses: how many, from short to long; all: tok/s together",
+    ]
+
+
+def _columns() -> list[str]:
+    """What fits the terminal; all where it is piped."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 999
+    return COLUMNS if width >= 145 else NARROW if width >= 100 else NARROWEST
+
+
+def _cut(text: str, columns: int) -> str:
+    """Of two times only the first where there is little room."""
+    return text if columns == len(COLUMNS) else text.split(" / ")[0]
+
+
+def _table(summary: Summary, cell: CellSummary) -> list[dict[str, str]]:
     top = max(
         (prompt.speed.mean for name in cell.names for prompt in summary.points[name].prompts.values()),
         default=1.0,
@@ -64,22 +77,21 @@ def _table(summary: Summary, cell: CellSummary) -> list[list[str]]:
     for row, name in zip(view.rows(summary, cell), cell.names, strict=True):
         one = summary.points[name]
         service = f"{row.name} ◂" if row.best else row.name
-        rows.append(
-            [
-                f"{service} ({row.outcome})" if row.outcome else service,
-                row.speed,
-                row.speed_bounds or "-",
-                row.ratio,
-                row.ratio_bounds or "-",
-                row.accepted,
-                _by_prompt(one, list(summary.prompts), top),
-                row.first,
-                row.between,
-                _pauses(one.gaps),
-                row.throughput,
-                f"{row.counted} ({row.failed} failed)" if row.failed else str(row.counted),
-            ]
-        )
+        shown = [
+            f"{service} ({row.outcome})" if row.outcome else service,
+            row.speed,
+            row.speed_bounds or "-",
+            row.ratio,
+            row.ratio_bounds or "-",
+            row.accepted,
+            _by_prompt(one, list(summary.prompts), top),
+            row.first,
+            row.between,
+            _pauses(one.gaps),
+            row.throughput,
+            f"{row.counted} ({row.failed} failed)" if row.failed else str(row.counted),
+        ]
+        rows.append(dict(zip(COLUMNS, shown, strict=True)))
     return rows
 
 
