@@ -17,6 +17,9 @@ SPECIAL_TOKENS = 8
 LOOP = 64
 """A tail of so many characters that only repeats is a loop."""
 LONGEST_UNIT = 200
+SHORT_UNIT = 32
+EARLY = 32
+"""An answer of less than this part of what it may have, which says that it is done, is named."""
 CONTEXT_WORDS = (
     "context length",
     "context_length",
@@ -44,7 +47,7 @@ class _Choice(msgspec.Struct):
 class Chunk(msgspec.Struct):
     """One event's JSON, or a whole answer's; what is not read here is not looked at."""
 
-    choices: list[_Choice] = []
+    choices: list[_Choice] | msgspec.UnsetType = msgspec.UNSET
     usage: dict[str, Any] | None = None
     error: Any = None
     trees: list[Tree] | None = None
@@ -56,9 +59,12 @@ _CHUNK = msgspec.json.Decoder(Chunk)
 def read_chunk(data: bytes) -> Chunk:
     """An event's data; :class:`BrokenStream` where it is no chunk of an answer."""
     try:
-        return _CHUNK.decode(data)
+        chunk = _CHUNK.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenStream(f"an event that is no chunk of an answer ({error}): {shown(data)}") from None
+    if chunk.choices is msgspec.UNSET and chunk.usage is None and chunk.error is None:
+        raise BrokenStream(f"an event without choices: {shown(data)}")
+    return chunk
 
 
 @dataclass
@@ -81,7 +87,7 @@ class Answer:
             self.usage = chunk.usage
         if chunk.trees is not None:
             self.trees = chunk.trees
-        for choice in chunk.choices:
+        for choice in chunk.choices or []:
             if choice.index:
                 continue
             if text := _text(choice):
@@ -140,6 +146,8 @@ class Answer:
         if not text:
             counted = f", though its usage counts {tokens} tokens" if source == "usage" and tokens else ""
             return Failure("empty", None, f"the answer has no text{counted}"), warnings
+        if self._doubled():
+            return Failure("repeats", None, "every event came twice"), warnings
         if self.usage is not None and (wrong := self._wrong_count(text, max_tokens)):
             return Failure("usage", None, wrong), warnings
         if self.finish is None:
@@ -147,14 +155,20 @@ class Answer:
         if self.finish == "length" and source == "usage" and tokens < max_tokens:
             what = f"it ends for its length at {tokens} of {max_tokens} tokens; is the model's context full?"
             return Failure("early", None, what), warnings
+        if self.finish == "stop" and tokens * EARLY <= max_tokens:
+            warnings.append(f"the answer ends after {tokens} of {max_tokens} tokens")
         if loop := looped(text):
             unit, share = loop
-            if share > 0.9 and len(unit) <= 16 and tokens >= 16:
+            if share > 0.9 and len(unit) <= SHORT_UNIT and tokens >= 16:
                 return Failure(
                     "repeats", None, f"the answer is nothing but {unit!r} again and again"
                 ), warnings
             warnings.append(f"the last {share:.0%} of the answer only repeat {unit[:40]!r}")
         return None, warnings
+
+    def _doubled(self) -> bool:
+        texts = [text for _, text, _ in self.pieces]
+        return len(texts) >= 8 and texts[::2] == texts[1::2] and len(set(texts)) > 2
 
     def _wrong_count(self, text: str, max_tokens: int) -> str | None:
         tokens = _whole(self.usage, "completion_tokens")

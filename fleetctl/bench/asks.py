@@ -32,18 +32,21 @@ class Round:
     prompts: Sequence[Prompt]
     characters: float = FIRST_GUESS
 
-    def asks(self, number: int) -> Iterator[Ask]:
-        """The requests of round ``number``, each prompt's next turns behind its first."""
+    def asks(self, number: int, trees: int = 0) -> Iterator[Ask]:
+        """The requests of round ``number``, each prompt's next turns behind its first.
+
+        The first of each prompt asks for the drafted ``trees`` of so many steps.
+        """
         for copy in range(self.point.copies):
             for prompt in self.prompts:
                 repeat = (number - 1) * self.point.copies + copy + 1
-                yield self._first(prompt, repeat, number, warmup=False)
+                yield self._first(prompt, repeat, number, warmup=False, trees=0 if copy else trees)
 
-    def warmups(self, number: int, trees: int = 0) -> Iterator[Ask]:
+    def warmups(self, number: int) -> Iterator[Ask]:
         """Requests before those that count; each round begins with another prompt."""
         for index in range(self.suite.warmup):
             prompt = self.prompts[(number - 1 + index) % len(self.prompts)]
-            yield self._first(prompt, index + 1, number, warmup=True, trees=trees)
+            yield self._first(prompt, index + 1, number, warmup=True)
 
     def _first(self, prompt: Prompt, repeat: int, number: int, *, warmup: bool, trees: int = 0) -> Ask:
         said = self._filled(prompt)

@@ -217,7 +217,7 @@ class _Clock:
 async def _read_events(response: httpx.Response, answer: Answer, clock: _Clock) -> None:
     reader = EventReader()
     async for piece in response.aiter_raw():
-        at = clock.passed()
+        at = round(clock.passed(), 6)
         for data in reader.feed(piece):
             if answer.done:
                 raise BrokenStream(f"an event behind [DONE]: {shown(data)}")
@@ -278,9 +278,9 @@ def _request(
         repeat=ask.repeat,
         round=ask.round,
         warmup=ask.warmup,
-        started_s=started,
+        started_s=round(started, 6),
         ttft_s=answer.pieces[0][0] if answer.pieces and not whole else None,
-        end_s=ended,
+        end_s=round(ended, 6),
         events=answer.events(),
         tokens=tokens,
         tokens_from=cast("Literal['usage', 'events', 'text']", source),

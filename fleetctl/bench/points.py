@@ -184,8 +184,10 @@ def _taken(service: Service, suite: Suite, left_out: list[str]) -> list[str]:
             )
         if neutral in takes:
             taken.append(name)
-        else:
-            left_out.append(f"{service.name} (mode {service.mode}) takes no {name}: measured as it is")
+    if missing := [name for name in suite.vary if name not in taken]:
+        left_out.append(
+            f"{service.name} (mode {service.mode}) takes no {', '.join(missing)}: measured as it is"
+        )
     return taken
 
 

@@ -97,13 +97,17 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Tree:
-    """The drafted tree of one step: ``parents`` by index, -1 for the root; ``accepted``: nodes in order."""
+    """The drafted tree of one step: ``parents`` by index, -1 for the root; ``accepted``: nodes in order, without it.
+
+    ``next``: the token that the target itself put after them.
+    """
 
     step: int
     tokens: list[str]
     parents: list[int]
     probs: list[float] | None
     accepted: list[int]
+    next: str | None = None
 
 
 @dataclass(frozen=True)

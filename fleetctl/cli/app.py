@@ -22,6 +22,7 @@ from fleetctl.cli import (
     lab,
     logs,
     patch,
+    report,
     rollback,
     status,
     swap,
@@ -87,6 +88,7 @@ app.add_typer(
 app.add_typer(bench.app, name="bench")
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
+app.command("report")(report.report)
 app.add_typer(lab.app, name="lab")
 
 

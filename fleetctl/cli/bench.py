@@ -228,6 +228,7 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
     except KeyboardInterrupt:
         raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
     recording = load(result.path)
+    page = _page(result.path)
     if output.json:
         failed = {name: error.to_dict() for name, error in result.failed.items()}
         output.event(
@@ -235,6 +236,7 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
                 "outcome": {
                     "run": recording.run.id,
                     "records": str(result.path),
+                    "report": page,
                     "outcome": result.outcome,
                     "why": result.why,
                     "failed": failed,
@@ -247,4 +249,17 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
         for error in result.failed.values():
             output.print_error(error)
         output.line(f"records: {result.path}")
+        if page:
+            output.line(f"report: {page}")
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
+
+
+def _page(records: Path) -> str | None:
+    """The run's page, beside its records; None where no point was measured."""
+    from fleetctl.bench.report import write_page
+    from fleetctl.errors import FleetError
+
+    try:
+        return str(write_page(records))
+    except FleetError:
+        return None

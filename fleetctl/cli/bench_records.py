@@ -140,7 +140,16 @@ def export(
 
 
 def print_recording(output: Output, recording: Recording) -> None:
-    """A plain table of a run's points."""
+    """What a run says; a plain table of its points where none was measured."""
+    from fleetctl.bench.report import terminal
+    from fleetctl.bench.summary import summarize
+    from fleetctl.errors import FleetError
+
+    try:
+        terminal.show(summarize([recording]), output)
+        return
+    except FleetError:
+        pass
     run = recording.run
     why = f": {recording.end.why}" if recording.end.why else ""
     output.line(f"{run.id}  {recording.end.outcome}{why}")
