@@ -171,5 +171,12 @@ def entry(host: Host, service: str, overrides: Mapping[str, Argument]) -> str:
         for name, value in data.items()
         if value != standard.get(name) and (name != "args" or value)
     }
-    text: str = yaml.safe_dump({service: kept}, sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump({service: _plain(kept)}, sort_keys=False, allow_unicode=True)
     return text
+
+
+def _plain(value: Any) -> Any:
+    """Whole numbers without a fraction, as people write them."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
