@@ -13,7 +13,7 @@ from typing import Any, Self
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Client, Limits
-from fleetctl.bench.placing import Placed, look, overridden, point, unmeasured
+from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
 from fleetctl.bench.prompts import Prompt
 from fleetctl.bench.reach import Way, reach
@@ -99,6 +99,7 @@ class Session:
         wanted = (service, tuple(sorted(args.items(), key=str)), tp)
         if slot in self._there and self._there[slot][0] == wanted:
             return replace(self._there[slot][1], swap_s=None)
+        require_overridable(self._fleet, self._host, service, args)
         self._remember(slot)
         if slot in self._there:
             self.wait_idle(slot)

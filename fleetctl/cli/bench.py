@@ -33,6 +33,13 @@ class HostOrVerb(TyperGroup):
             args = [RUN, *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Verbs, and hosts."""
+        from click.shell_completion import CompletionItem
+
+        hosts = [CompletionItem(name, help=about) for name, about in complete.hosts(ctx, incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *hosts]
+
 
 app = typer.Typer(
     cls=HostOrVerb,
@@ -222,6 +229,7 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
     from fleetctl.rollout.interrupt import Interrupt
 
     interrupt = Interrupt()
+    _end_as_by_hand()
     try:
         with watching(output, plan) as watcher, interrupt.installed(watcher.event):
             result = act(interrupt, watcher)
@@ -252,6 +260,15 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
         if page:
             output.line(f"report: {page}")
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
+
+
+def _end_as_by_hand() -> None:
+    """A closed terminal and the end of a CI job put back what stood there, as ^C does."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _page(records: Path) -> str | None:
