@@ -167,6 +167,22 @@ def test_arguments_that_would_not_reach_the_process_are_refused(fleet: Site) -> 
     assert last(fleet).end.outcome == "failed" and fleet.active("good") == "active"
 
 
+def test_another_interrupt_does_not_stop_the_putting_back(fleet: Site) -> None:
+    fleet.service("good", address="0.0.0.0", load=6)
+    fleet.service("slow", address="0.0.0.0", itl=0.4)
+    fleet.run("deploy", "ct200", "--service", "good")
+    process = fleet.start("bench", "ct200", "slow", "--suite", "quick")
+    process_waits(fleet, "slow")
+    process.send_signal(signal.SIGINT)
+    active = f"systemctl is-active -q {fleet.slot}-good.service"
+    fleet.lab.run("ct200", f"for n in $(seq 600); do {active} && exit 0; sleep 0.1; done; exit 1", timeout=90)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in err, out + err
+    assert "is being put back; ^C again" in err and "good is back" in err
+    assert serving(fleet) == "good"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_puts_back_too(fleet: Site, number: signal.Signals) -> None:
     fleet.service("slow", address="0.0.0.0", itl=0.4)
