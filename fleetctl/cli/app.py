@@ -12,6 +12,7 @@ import typer
 from fleetctl import __version__
 from fleetctl.cli import (
     adopt,
+    bench,
     deploy,
     doctor,
     env,
@@ -22,9 +23,12 @@ from fleetctl.cli import (
     logs,
     patch,
     playbook,
+    report,
     rollback,
     status,
     swap,
+    sweep,
+    tune,
 )
 from fleetctl.errors import FleetError
 
@@ -72,6 +76,8 @@ app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
+app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)
@@ -80,9 +86,11 @@ app.add_typer(
     name="doctor",
     help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
 )
+app.add_typer(bench.app, name="bench")
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
 app.add_typer(playbook.app, name="playbook")
+app.command("report")(report.report)
 app.add_typer(lab.app, name="lab")
 
 

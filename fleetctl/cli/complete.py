@@ -70,6 +70,20 @@ def modes(ctx: typer.Context, incomplete: str) -> Candidates:
     return _matching(((entry.mode, "") for entry in found), incomplete)
 
 
+def suites(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Suites of ``playbooks/bench/``."""
+    root = _root(ctx)
+    folder = root / "playbooks/bench" if root else None
+    return _matching(((path.stem, "") for path in folder.glob("*.yaml")) if folder else (), incomplete)
+
+
+def runs(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Runs of benchmarks, the newest first."""
+    root = _root(ctx)
+    names = sorted((path.name for path in root.glob(".fleetctl/bench/*")), reverse=True) if root else []
+    return _matching(((name, "") for name in ["last", *names]), incomplete)
+
+
 def _matching(candidates: Iterable[tuple[str, str]], incomplete: str) -> Candidates:
     return list({name: (name, about) for name, about in candidates if name.startswith(incomplete)}.values())
 
@@ -83,6 +97,16 @@ def _hosts(ctx: typer.Context) -> list[Host]:
         return list(load_fleet(Path(fleet) if fleet else None, options.get("inventory")).hosts.values())
     except (FleetError, OSError):
         return []
+
+
+def _root(ctx: typer.Context) -> Path | None:
+    from fleetctl.inventory.loader import find_root
+
+    fleet = ctx.find_root().params.get("fleet")
+    try:
+        return find_root(Path(fleet) if fleet else None)
+    except (FleetError, OSError):
+        return None
 
 
 def _named_hosts(ctx: typer.Context) -> list[Host]:

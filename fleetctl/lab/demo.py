@@ -15,9 +15,6 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from fleetctl.bench.client import Sample, measure
-from fleetctl.bench.prompts import Prompt, load_prompts
-from fleetctl.cli.output import Output
 from fleetctl.errors import Exit
 from fleetctl.inventory.loader import Fleet, load_fleet
 
@@ -56,10 +53,8 @@ def main() -> None:
     _fleetctl("rollback", HOST)
 
     _say("What each mode brings, measured now")
-    prompts = load_prompts(fleet.root / "playbooks/bench/five-prompts.yaml")
-    samples = {service: _measure(fleet, service, prompts) for service in SERVICES}
+    _fleetctl("bench", HOST, *SERVICES, "--repeats", "1", "--max-tokens", str(MAX_TOKENS))
     _fleetctl("history", HOST)
-    _print_table(samples, prompts)
     console.print(
         f"\nDone in {time.monotonic() - started:.0f} s. The lab is still up: see README, By hand; "
         "`make lab-down` removes it."
@@ -88,35 +83,6 @@ def _inventory_with_broken_service(fleet: Fleet, folder: Path) -> Path:
     host["services"]["broken"] = {**ddtree, "args": {**ddtree.get("args", {}), "budget": 0}}
     (folder / source.name).write_text(yaml.safe_dump(host, sort_keys=False))
     return folder
-
-
-def _measure(fleet: Fleet, service: str, prompts: list[Prompt]) -> list[Sample]:
-    _fleetctl("deploy", HOST, "--service", service)
-    host = fleet.hosts[HOST]
-    spec = host.services[service]
-    url = f"http://{host.ssh.hostname}:{host.slots[spec.slot].port}"
-    model = spec.model_id or spec.model
-    samples = []
-    for prompt in prompts:
-        sample = measure(url, model, prompt.text, MAX_TOKENS)
-        console.print(f"  {service:15} {prompt.name:12} {sample.tokens_per_second:6.1f} tokens/s")
-        samples.append(sample)
-    return samples
-
-
-def _print_table(samples: dict[str, list[Sample]], prompts: list[Prompt]) -> None:
-    columns = ["service", *(prompt.name for prompt in prompts), "tokens/s", "accepted length"]
-    rows = []
-    for service, taken in samples.items():
-        seconds = sum(sample.seconds for sample in taken)
-        tokens = sum(sample.tokens for sample in taken)
-        passes = sum(sample.tokens / sample.accepted_length for sample in taken)
-        each = [f"{sample.tokens_per_second:.1f}" for sample in taken]
-        rows.append([service, *each, f"{tokens / seconds:.1f}", f"{tokens / passes:.2f}"])
-    console.print(
-        f"\nTokens/s, greedy, float32, at most {MAX_TOKENS} tokens a prompt, on this machine's CPU:"
-    )
-    Output().table(columns, rows)
 
 
 if __name__ == "__main__":

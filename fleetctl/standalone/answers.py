@@ -7,7 +7,9 @@ import uuid
 from abc import ABC, abstractmethod
 from typing import Any
 
+from fleetctl.standalone.contract import Step
 from fleetctl.standalone.engine import Job
+from fleetctl.standalone.text import TextCodec
 
 
 def usage(job: Job) -> dict[str, int]:
@@ -25,6 +27,18 @@ def usage(job: Job) -> dict[str, int]:
     }
 
 
+def tree(number: int, step: Step, codec: TextCodec) -> dict[str, Any]:
+    """The drafted tree of verify pass ``number`` with its tokens as text; docs/bench.md says what the fields are."""
+    return {
+        "step": number,
+        "tokens": [codec.piece(token) for token in step.tokens],
+        "parents": step.parents,
+        "probs": step.probs and [round(prob, 6) for prob in step.probs],
+        "accepted": step.accepted,
+        "next": codec.piece(step.next_token),
+    }
+
+
 class Answer(ABC):
     """One answer's bodies; the subclasses are the two endpoints."""
 
@@ -32,8 +46,9 @@ class Answer(ABC):
     whole_object: str
     chunk_object: str
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, codec: TextCodec) -> None:
         self._model = model
+        self._codec = codec
         self._id = f"{self.prefix}-{uuid.uuid4().hex}"
         self._created = int(time.time())
 
@@ -46,10 +61,17 @@ class Answer(ABC):
             "choices": choices,
         }
 
+    def _counts(self, job: Job) -> dict[str, Any]:
+        """The usage, and beside it the ``trees`` that were asked for."""
+        if not job.counts.describe:
+            return {"usage": usage(job)}
+        trees = [tree(number, step, self._codec) for number, step in enumerate(job.counts.steps)]
+        return {"usage": usage(job), "trees": trees}
+
     def whole(self, text: str, finish_reason: str, job: Job) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         choice = {"index": 0, **self._text(text), "logprobs": None, "finish_reason": finish_reason}
-        return {**self._body(self.whole_object, [choice]), "usage": usage(job)}
+        return {**self._body(self.whole_object, [choice]), **self._counts(job)}
 
     def piece(self, text: str, finish_reason: str | None) -> dict[str, Any]:
         """A stream's event with new text, or with the reason of its end."""
@@ -58,7 +80,7 @@ class Answer(ABC):
 
     def last(self, job: Job) -> dict[str, Any]:
         """A stream's closing event with its usage."""
-        return {**self._body(self.chunk_object, []), "usage": usage(job)}
+        return {**self._body(self.chunk_object, []), **self._counts(job)}
 
     @abstractmethod
     def _text(self, text: str) -> dict[str, Any]: ...
@@ -86,8 +108,8 @@ class ChatAnswer(Answer):
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
 
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
+    def __init__(self, model: str, codec: TextCodec) -> None:
+        super().__init__(model, codec)
         self._role: dict[str, str] = {"role": "assistant"}
 
     def _text(self, text: str) -> dict[str, Any]:

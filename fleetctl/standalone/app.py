@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fleetctl.standalone.answers import Answer, ChatAnswer, CompletionAnswer
-from fleetctl.standalone.contract import Sampling
+from fleetctl.standalone.contract import Counts, Sampling
 from fleetctl.standalone.engine import Delta, Engine, Job, Model, QueueFull
 from fleetctl.standalone.metrics import Metrics
 from fleetctl.standalone.protocol import ChatRequest, CompletionRequest, Generation, RequestError, parse
@@ -78,7 +78,7 @@ class Api:
                 code="invalid_value",
             )
         limit = _limit(model, prompt, body.max_tokens or 16, prompt_field="prompt", limit_field="max_tokens")
-        return await self._answer(request, body, prompt, limit, CompletionAnswer(self._served))
+        return await self._answer(request, body, prompt, limit, CompletionAnswer(self._served, model.codec))
 
     async def chat(self, request: Request) -> Response:
         """``POST /v1/chat/completions``."""
@@ -89,7 +89,7 @@ class Api:
         asked = body.max_completion_tokens or body.max_tokens
         field = "max_completion_tokens" if body.max_completion_tokens else "max_tokens"
         limit = _limit(model, prompt, asked, prompt_field="messages", limit_field=field)
-        return await self._answer(request, body, prompt, limit, ChatAnswer(self._served))
+        return await self._answer(request, body, prompt, limit, ChatAnswer(self._served, model.codec))
 
     def _model(self, body: Generation) -> Model:
         if body.model != self._served:
@@ -112,6 +112,13 @@ class Api:
     async def _answer(
         self, request: Request, body: Generation, prompt: list[int], limit: int, answer: Answer
     ) -> Response:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage
+        if body.trees and body.stream and not with_usage:
+            raise RequestError(
+                "trees come with the usage: set stream_options.include_usage.",
+                param="trees",
+                code="invalid_value",
+            )
         job = Job(
             prompt=prompt,
             max_tokens=limit,
@@ -123,6 +130,7 @@ class Api:
             stops=body.stops(),
             ignore_eos=body.ignore_eos,
             loop=asyncio.get_running_loop(),
+            counts=Counts(describe=body.trees),
         )
         try:
             self._engine.submit(job)
@@ -136,7 +144,6 @@ class Api:
             ) from None
         deltas = self._deltas(request, job)
         if body.stream:
-            with_usage = body.stream_options is not None and body.stream_options.include_usage
             return _Stream(_events(deltas, job, answer, with_usage), self._engine, job)
         text, reason = "", ""
         async with aclosing(deltas):

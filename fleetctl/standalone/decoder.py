@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from fleetctl.ddtree import Accepted, DraftTree, build_tree, chain, kept_slots, top_log_probs, walk
-from fleetctl.standalone.contract import Counts, Mode, Sampling
+from fleetctl.standalone.contract import Counts, Mode, Sampling, Step
 from fleetctl.standalone.drafter import Drafter
 from fleetctl.standalone.sampling import Chooser
 from fleetctl.standalone.target import Target
@@ -69,6 +69,8 @@ class Decoder:
         while True:
             tree = self._propose(last, start)
             accepted = self._verify(tree, start, chooser)
+            if counts.verify_passes < counts.describe:
+                counts.steps.append(_step(tree, accepted))
             counts.drafted += len(tree) - 1
             counts.accepted += len(accepted.path) - 1
             counts.verify_passes += 1
@@ -105,3 +107,13 @@ class Decoder:
         if self._drafter:
             self._drafter.extend(done.features[accepted.path], start)
         return accepted
+
+
+def _step(tree: DraftTree, accepted: Accepted) -> Step:
+    branches = any(tree.scores)
+    probs = [1.0] + [
+        math.exp(tree.scores[node] - tree.scores[tree.parents[node]]) for node in range(1, len(tree))
+    ]
+    return Step(
+        tree.tokens, tree.parents, probs if branches else None, accepted.path[1:], accepted.next_token
+    )

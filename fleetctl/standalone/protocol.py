@@ -42,6 +42,9 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 
+MOST_TREES = 64
+
+
 class RequestError(Exception):
     """A request that is refused: HTTP ``status``, and ``param``, the field it is about."""
 
@@ -72,7 +75,7 @@ class StreamOptions(BaseModel):
 
 
 class Generation(BaseModel):
-    """The fields that both endpoints have."""
+    """The fields that both endpoints have; ``trees`` asks for the drafted trees of so many first passes."""
 
     model_config = ConfigDict(extra="forbid")
     model: str
@@ -83,6 +86,7 @@ class Generation(BaseModel):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     ignore_eos: bool = False
+    trees: int = Field(0, ge=0, le=MOST_TREES)
 
     def stops(self) -> list[str]:
         """The stop strings, none or more."""

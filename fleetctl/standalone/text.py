@@ -33,6 +33,11 @@ class TextCodec:
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
+    def piece(self, token: int) -> str:
+        """One token as text, special ones by name; a part of a character is the replacement character."""
+        text: str = self.tokenizer.decode([token], skip_special_tokens=False)
+        return text
+
     def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
         """Tokens of ``messages`` (role and content each) up to where the answer begins."""
         prompt = self._template.render(messages=messages, add_generation_prompt=True, **self._special)

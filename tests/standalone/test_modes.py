@@ -44,6 +44,22 @@ def test_greedy_text_is_the_same_token_for_token_in_all_modes(
     assert saved > 100, "drafts were hardly ever accepted, so equality says little"
 
 
+def test_each_mode_describes_what_it_verified(decoders: dict[Mode, Decoder], codec: TextCodec) -> None:
+    prompt = codec.encode("1, 2, 3, 4,")
+    for mode, decoder in decoders.items():
+        counts = Counts(describe=2)
+        passes = decoder.generate(prompt, Sampling(), counts)
+        committed = [next(passes) for _ in range(5)]
+        assert len(counts.steps) == 2, mode
+        for step, before, after in zip(counts.steps, committed[:2], committed[1:3], strict=True):
+            assert step.tokens[0] == before[-1], mode
+            assert [*(step.tokens[node] for node in step.accepted), step.next_token] == after, mode
+            branches = len(set(step.parents)) < len(step.parents)
+            assert branches == (mode is Mode.TREE), mode
+            assert (step.probs is not None) == (mode is Mode.TREE), mode
+            assert (len(step.tokens) > 1) == (mode is not Mode.AUTOREGRESSIVE), mode
+
+
 def test_a_prompt_longer_than_one_prefill_pass_decodes_alike(
     decoders: dict[Mode, Decoder], codec: TextCodec
 ) -> None:

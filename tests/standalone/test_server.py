@@ -49,6 +49,27 @@ def test_a_stream_says_the_same_as_the_whole_answer(server: Server) -> None:
     assert events[-1]["usage"] == whole["usage"]
 
 
+def test_the_trees_of_the_first_passes_come_with_the_usage_where_asked_for(server: Server) -> None:
+    asked = {"model": "smol", "messages": HELLO, "max_tokens": 24, "temperature": 0}
+    whole = server.ask("chat/completions", **asked, trees=3).json()
+    text = whole["choices"][0]["message"]["content"]
+    assert [tree["step"] for tree in whole["trees"]] == [0, 1, 2]
+    said = whole["trees"][0]["tokens"][0]
+    for tree in whole["trees"]:
+        assert tree["parents"][0] == -1 and all(up < node for node, up in enumerate(tree["parents"]))
+        assert len(tree["tokens"]) == len(tree["parents"]) == len(tree["probs"])
+        assert all(0 < prob <= 1 for prob in tree["probs"])
+        path = [0, *tree["accepted"]]
+        assert [tree["parents"][node] for node in path[1:]] == path[:-1], "accepted nodes are a path"
+        said += "".join(tree["tokens"][node] for node in tree["accepted"]) + tree["next"]
+    assert text.startswith(said), "the accepted paths, one after the other, are the answer's text"
+    streamed = {**asked, "trees": 3, "stream": True}
+    events = _events(server.ask("chat/completions", **streamed, stream_options={"include_usage": True}))
+    assert events[-1]["trees"] == whole["trees"]
+    assert server.ask("chat/completions", **streamed).json()["error"]["param"] == "trees"
+    assert "trees" not in server.ask("chat/completions", **asked).json()
+
+
 def test_a_completion_takes_text_or_tokens_and_stops_before_a_stop_string(server: Server) -> None:
     asked = {"model": "smol", "max_tokens": 16, "temperature": 0}
     plain = server.ask("completions", **asked, prompt="1, 2, 3, 4,").json()["choices"][0]
@@ -83,6 +104,8 @@ def test_a_seed_repeats_a_sampled_answer(server: Server) -> None:
         ("completions", {"prompt": "x", "temperature": "hot"}, 400, "temperature"),
         ("completions", {"prompt": "x", "top_p": 0}, 400, "top_p"),
         ("completions", {"prompt": "x", "n": 2}, 400, "n"),
+        ("completions", {"prompt": "x", "trees": 65}, 400, "trees"),
+        ("completions", {"prompt": "x", "trees": True}, 400, "trees"),
         ("completions", {"prompt": "x", "logprobs": 0}, 400, "logprobs"),
         ("completions", {"prompt": "x", "logit_bias": {"5": 1}}, 400, "logit_bias"),
         ("completions", {"prompt": "x", "model": "other"}, 404, "model"),

@@ -1,0 +1,66 @@
+"""How requests get from here to a service's port: straight, or through ssh where it listens on loopback alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.models import Host
+from fleetctl.transport.settings import resolve
+
+LOOK_S = 5.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """``via`` is ``direct`` or ``ssh``; with ``socket`` requests go through that Unix socket."""
+
+    via: str
+    base_url: str
+    socket: str | None = None
+
+
+@contextmanager
+def reach(host: Host, port: int, model_id: str) -> Iterator[Way]:
+    """A way to the server of ``model_id`` on the host's ``port``, while the context lasts.
+
+    The host's address where that very model answers there, else an SSH forward. FleetError (exit 3) where neither
+    leads to it.
+    """
+    settings = resolve(host)
+    name = f"[{settings.hostname}]" if ":" in settings.hostname else settings.hostname
+    straight = Way("direct", f"http://{name}:{port}")
+    if model_id in _models(straight):
+        yield straight
+        return
+    from fleetctl.transport.forward import forward
+
+    with forward(settings, port) as socket:
+        way = Way("ssh", f"http://127.0.0.1:{port}", str(socket))
+        served = _models(way)
+        if model_id not in served:
+            answers = f"serves {', '.join(served)}" if served else "does not answer"
+            raise FleetError(
+                f"port {port} {answers}, where {model_id} was to be",
+                f"{host.name}, through ssh",
+                f"fleetctl status {host.name}",
+                exit=Exit.UNREACHABLE,
+            )
+        yield way
+
+
+def _models(way: Way) -> list[str]:
+    """The ids that ``/v1/models`` names; none where nothing answers."""
+    try:
+        with httpx.Client(
+            trust_env=False, transport=httpx.HTTPTransport(uds=way.socket), timeout=LOOK_S
+        ) as http:
+            answer: Any = http.get(f"{way.base_url}/v1/models").json()
+        return [str(entry["id"]) for entry in answer["data"]]
+    except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):
+        return []

@@ -1,0 +1,288 @@
+"""What the page and the LaTeX document say besides charts: rows, findings, cautions, facts, in words. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.bench.naming import CONTEXT, part
+from fleetctl.bench.pointsummary import PointSummary
+from fleetctl.bench.report.choose import main_cell, styles
+from fleetctl.bench.report.words import MODES, bounds, counted, number, seconds, times, verdict
+from fleetctl.bench.summary import CellSummary, Summary
+
+MOST_NAMED = 8
+METHOD = (
+    "Each request is streamed and greedy. Tokens/s of one request are the answer's tokens by the whole time from "
+    "sending the request to the end of its answer, reading the prompt included.",
+    "The first token's time is that of the first event with text. “Each token after” is the time from the first event "
+    "to the last by the tokens after the first event: drafting gives several tokens in one event, so pauses are "
+    "between events.",
+    "Accepted length: tokens that a verify pass commits, the model's own included; 1 without drafting.",
+    "Tokens/s of all: tokens of a round's requests by the time from the first one's start to the last one's end.",
+    "Intervals are bootstrap intervals of 95 %: prompts are drawn anew first, then each one's repeats. Comparisons are "
+    "geometric means of ratios, each prompt and repeat against the same one of the other service. A difference is "
+    "only called one where its interval excludes 1.",
+    "A request that failed is counted as failed and is in no mean. Warm-up requests are in none either. Outliers stay "
+    "in all means, and are named.",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A point in the table of results; texts as they are shown, "" for what was not measured."""
+
+    name: str
+    style: int
+    mode: str
+    best: bool
+    outcome: str
+    speed: str
+    speed_bounds: str
+    ratio: str
+    ratio_bounds: str
+    accepted: str
+    accepted_bounds: str
+    first: str
+    between: str
+    throughput: str
+    counted: int
+    failed: int
+
+
+def rows(summary: Summary, cell: CellSummary) -> list[Row]:
+    """The table of a cell, in the order of measuring."""
+    style = styles(summary)
+    return [_row(summary.points[name], cell, style) for name in cell.names]
+
+
+def _row(one: PointSummary, cell: CellSummary, style: Mapping[str, int]) -> Row:
+    outcomes = dict.fromkeys(end.outcome for end in one.ends if end.outcome != "done")
+    return Row(
+        name=one.label,
+        style=style.get(one.called.family, 0),
+        mode=f"{one.point.mode}: {MODES.get(one.point.mode, one.point.engine)}",
+        best=one.name == cell.best and len(cell.names) > 1,
+        outcome=", ".join(outcomes),
+        speed=number(one.speed.mean if one.speed else None),
+        speed_bounds=bounds(one.speed),
+        ratio=_ratio(cell, one.name),
+        ratio_bounds=_ratio_bounds(cell, one.name),
+        accepted=number(one.accepted.mean if one.accepted else None),
+        accepted_bounds=bounds(one.accepted),
+        first=_two(one.first.at(0.5), one.first.at(0.9)),
+        between=_two(one.between.at(0.5), one.between.at(0.9)),
+        throughput=number(one.throughput.mean if one.throughput else None),
+        counted=one.counted,
+        failed=one.failed,
+    )
+
+
+def _ratio_bounds(cell: CellSummary, name: str) -> str:
+    ratio = cell.ratios.get(name)
+    if ratio is None:
+        return ""
+    return bounds(ratio.ratio)
+
+
+def _ratio(cell: CellSummary, name: str) -> str:
+    ratio = cell.ratios.get(name)
+    if ratio is None:
+        return "1" if name == cell.base else "–"
+    return f"{'' if ratio.sure or ratio.ratio.low is None else '≈ '}{number(ratio.ratio.mean)} ×"
+
+
+def _two(half: float | None, most: float | None) -> str:
+    return "–" if half is None else f"{seconds(half)} / {seconds(most)}"
+
+
+def cell_title(summary: Summary, cell: CellSummary) -> str:
+    """What the points of a cell have in common."""
+    point = summary.points[cell.names[0]].point
+    length = f", {part(point)}" if CONTEXT in point.varied else ""
+    return f"{point.host}, {point.concurrency} at once{length}"
+
+
+def verdicts(summary: Summary) -> list[str]:
+    """What the main cell says; how that is where most requests come at once, if it was measured."""
+    first = main_cell(summary)
+    said = verdict(summary, first)
+    last = max(summary.cells, key=lambda cell: summary.points[cell.names[0]].point.concurrency)
+    if last is not first and len(last.names) > 1 and summary.points[last.names[0]].point.concurrency > 1:
+        sentence = verdict(summary, last)[0]
+        said.append(
+            f"With {cell_title(summary, last).split(', ', 1)[1]}: {sentence[0].lower()}{sentence[1:]}"
+        )
+    return said
+
+
+def agreement(summary: Summary) -> str:
+    """Whether the services gave the same words, as a sentence."""
+    differing = {difference.prompt for cell in summary.cells for difference in cell.differences}
+    compared = [cell for cell in summary.cells if len(cell.names) > 1]
+    if not compared:
+        return "Only one service was measured, so there is nothing to compare its answers with."
+    if not differing:
+        return f"All services gave the same answers, character for character, to all {len(summary.prompts)} prompts."
+    return (
+        f"The answers differ on {len(differing)} of {len(summary.prompts)} prompts: {_listed(sorted(differing))}. "
+        "Greedy decoding should give the same words however tokens are drafted; rounding can turn a tie."
+    )
+
+
+def care(summary: Summary) -> list[str]:
+    """Failures, warnings, outliers, contradictions and answers that were not steady, each a sentence."""
+    lines: list[str] = []
+    for one in summary.points.values():
+        for kind, (count, words) in one.errors.items():
+            detail = f" ({words[:200]})" if words else ""
+            lines.append(f"{one.name}: {count} of {count + one.counted} requests failed: {kind}{detail}.")
+        for end in one.ends:
+            if end.outcome != "done":
+                lines.append(f"{one.name} was {end.outcome}: {end.why or 'no reason was recorded'}.")
+            if abs(end.clock_jump_s) > 0.5:
+                jump = f"the clock of the measuring machine jumped by {number(end.clock_jump_s)} s"
+                lines.append(f"{one.name}: {jump}; times are of a clock that does not.")
+        lines += [f"{one.name}: {count} × {word}." for word, count in one.warnings.items()]
+        unsteady = [prompt.name for prompt in one.prompts.values() if prompt.unsteady]
+        if unsteady:
+            lines.append(f"{one.name}: repeats of one prompt gave different answers: {_listed(unsteady)}.")
+        if one.outliers:
+            what = "outlier, kept" if len(one.outliers) == 1 else "outliers, kept"
+            lines.append(f"{one.name}: {len(one.outliers)} {what}: {_listed(one.outliers)}.")
+    for cell in summary.cells:
+        for comparison in cell.ratios.values():
+            if comparison.against:
+                lines.append(
+                    f"{comparison.one} against {comparison.other}: {times(comparison)}, but the other way on "
+                    f"{_listed(comparison.against)}."
+                )
+    lines += [f"Records: {problem}." for problem in summary.problems]
+    if summary.points and not any(one.failed for one in summary.points.values()):
+        lines.insert(0, "No request failed.")
+    return lines
+
+
+def notices(summary: Summary) -> list[tuple[str, str]]:
+    """What a reader must know before the numbers: runs that did not end well."""
+    found = [
+        (f"{'Interrupted' if outcome == 'interrupted' else outcome.capitalize()}.", f"{run}: {why}")
+        for run, (outcome, why) in summary.outcomes.items()
+        if outcome != "done"
+    ]
+    failed = sum(one.failed for one in summary.points.values())
+    good = sum(one.counted for one in summary.points.values())
+    if failed and failed * 20 > good:
+        found.append((f"{failed} of {failed + good} requests failed.", "They are in no mean."))
+    if not good:
+        found.append(("No request brought an answer.", "There is nothing to measure by."))
+    return found
+
+
+def run_facts(summary: Summary) -> list[tuple[str, str]]:
+    """What a reader asks first: which model, when, how much."""
+    good = sum(one.counted for one in summary.points.values())
+    failed = sum(one.failed for one in summary.points.values())
+    suite = summary.runs[0].suite
+    first, last = summary.runs[0].started, summary.runs[-1].started
+    return [
+        ("Model", summary.model),
+        ("Measured", _moment(first) if first == last else f"{_moment(first)} to {_moment(last)}"),
+        ("Requests", f"{good} counted, {failed} failed"),
+        ("Answers", f"at most {suite.get('max_tokens', '?')} tokens, {suite.get('order', 'in order')}"),
+        ("Runs", ", ".join(run.id for run in summary.runs)),
+        ("By", ", ".join(dict.fromkeys(run.operator for run in summary.runs))),
+    ]
+
+
+def machines(summary: Summary) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The hosts, and the machines that measured, each with its facts."""
+    clients = {str(run.client.get("host")): run.client for run in summary.runs}
+    hosts = [(host.host, _facts(host.facts)) for host in summary.hosts]
+    return [*hosts, *((f"measured from {name}", _facts(client)) for name, client in clients.items())]
+
+
+def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = {**facts, "memory": _memory(facts.get("memory"))}
+    return [
+        (name.replace("_", " "), _flat(value))
+        for name, value in found.items()
+        if value not in (None, [], {}, "")
+    ]
+
+
+def _memory(size: Any) -> Any:
+    return f"{size / 2**30:.0f} GiB" if isinstance(size, int) and size > 2**20 else size
+
+
+def point_facts(one: PointSummary) -> list[tuple[str, str]]:
+    """What a service ran on, with the digests that tell it from another."""
+    point = one.point
+    swapped = sum(end.swap_s or 0 for end in one.ends)
+    visits = sum(end.visits for end in one.ends)
+    found = {
+        "Environment": point.environment,
+        "ABI": point.abi,
+        "Patch sets": ", ".join(map(_flat, point.patches)),
+        "Model": _flat(point.model),
+        "Drafter": _flat(point.drafter) if point.drafter else "",
+        "Place": f"{point.host}, slot {point.slot}",
+        "Reached": "directly" if point.via == "direct" else f"by {point.via}, which adds latency",
+        "Swaps to it": f"{seconds(swapped)} in {counted(visits, 'visit')}" if swapped else "",
+        "Unit's sha256": point.unit_sha256,
+        "Point's digest": point.digest,
+    }
+    return [(name, value) for name, value in found.items() if value]
+
+
+def arguments(args: Mapping[str, Any]) -> str:
+    """The engine's arguments as they stand on its command line."""
+    words: list[str] = []
+    for name, value in args.items():
+        if value is False or value is None:
+            continue
+        words.append(f"--{name}")
+        if value is not True:
+            words += [shlex.quote(str(part)) for part in (value if isinstance(value, list) else [value])]
+    return " ".join(words) or "(no arguments)"
+
+
+def commands(summary: Summary) -> list[str]:
+    """What was typed to measure, and what makes this report again."""
+    runs = [run.id for run in summary.runs]
+    return [*(shlex.join(run.command) for run in summary.runs), shlex.join(["fleetctl", "report", *runs])]
+
+
+def prompt_text(summary: Summary, name: str) -> str:
+    """What a prompt asks, where the records say it."""
+    for run in summary.runs:
+        prompts = run.suite.get("prompts")
+        for prompt in prompts if isinstance(prompts, list) else []:
+            if isinstance(prompt, dict) and prompt.get("name") in (name, name.rpartition("#")[0]):
+                messages = prompt.get("messages") or []
+                said = [
+                    f"{one.get('role')}: {one.get('content')}" for one in messages if isinstance(one, dict)
+                ]
+                return str(prompt.get("text") or "\n".join(said))
+    return ""
+
+
+def _moment(iso: str) -> str:
+    return iso[:16].replace("T", " ") + " UTC"
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{_flat(part)}" for part in value.values() if part not in (None, ""))
+    if isinstance(value, list):
+        flat = [_flat(part) for part in value]
+        same = {text: flat.count(text) for text in flat}
+        return "; ".join(f"{count} × {text}" if count > 1 else text for text, count in same.items())
+    return str(value)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

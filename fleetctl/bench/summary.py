@@ -1,0 +1,186 @@
+"""What recordings say: points in numbers, compared where they measured the same, never averaged where they did not.
+
+Points are merged across runs only by their digest; they are compared only within a *cell*: the same host, model,
+prompts, length of answers, concurrency and part of the suite.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fleetctl.bench.agreement import Difference, against
+from fleetctl.bench.naming import name_points, part
+from fleetctl.bench.pointsummary import PointSummary, Visit, draws, summarize_point
+from fleetctl.bench.record import HostFacts, Point, PointEnd, Run
+from fleetctl.bench.records import Recording
+from fleetctl.bench.statistics import Interval, contrary, differs, paired_ratio
+from fleetctl.errors import FleetError
+
+Cell = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many times as fast ``one`` is as ``other``, prompt by prompt; ``against``: prompts that say the opposite."""
+
+    one: str
+    other: str
+    ratio: Interval
+    against: list[str]
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is a difference: its interval excludes none."""
+        return differs(self.ratio)
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """Points that may be compared: ``base`` is what the others are compared with, ``best`` the fastest.
+
+    ``ratios``: to ``base``, by the point's name; ``lead``: ``best`` over the second fastest. ``differences``: answers
+    that are not the same as those of ``base``.
+    """
+
+    names: list[str]
+    base: str
+    best: str
+    ratios: dict[str, Comparison]
+    lead: Comparison | None
+    differences: list[Difference]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One or more runs. ``points`` and what ``cells`` name are in the order in which they were measured."""
+
+    runs: list[Run]
+    outcomes: dict[str, tuple[str, str]]
+    hosts: list[HostFacts]
+    model: str
+    points: dict[str, PointSummary]
+    cells: list[CellSummary]
+    problems: list[str]
+
+    @property
+    def title(self) -> str:
+        """The suite and its hosts."""
+        suites = dict.fromkeys(str(run.suite.get("suite") or "own prompts") for run in self.runs)
+        hosts = dict.fromkeys(point.point.host for point in self.points.values())
+        return f"{', '.join(suites)} on {', '.join(hosts) or 'no host'}"
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """All prompts that have an answer, with their kind."""
+        return {
+            prompt.name: prompt.kind for point in self.points.values() for prompt in point.prompts.values()
+        }
+
+    def cell_of(self, name: str) -> CellSummary:
+        """The cell of a point."""
+        return next(cell for cell in self.cells if name in cell.names)
+
+
+def summarize(recordings: Sequence[Recording]) -> Summary:
+    """All of ``recordings`` in numbers; FleetError (exit 2) where they measured different models, or nothing."""
+    recordings = sorted(recordings, key=lambda recording: recording.run.started)
+    model = _one_model(recordings)
+    found: dict[tuple[str, str, str], tuple[Point, Recording]] = {}
+    visits: defaultdict[tuple[str, str, str], list[Visit]] = defaultdict(list)
+    ends: defaultdict[tuple[str, str, str], list[PointEnd]] = defaultdict(list)
+    offset = 0
+    for recording in recordings:
+        keys = {point.id: (point.host, point.slot, point.digest or point.id) for point in recording.points}
+        for point in recording.points:
+            found.setdefault(keys[point.id], (point, recording))
+            if point.id in recording.ends:
+                ends[keys[point.id]].append(recording.ends[point.id])
+        taken: set[tuple[str, str, int]] = set()
+        for request in recording.requests:
+            repeat = request.repeat + offset
+            while (request.point, request.prompt, repeat) in taken:
+                repeat += len(recording.requests)
+            if not request.warmup:
+                taken.add((request.point, request.prompt, repeat))
+            key = (request.prompt, repeat)
+            visits[keys[request.point]].append(Visit(recording.run.id, key, request))
+        offset += 1 + max((request.repeat for request in recording.requests), default=-1)
+    names = name_points([point for point, _ in found.values()], [one.run.id for _, one in found.values()])
+    points = {
+        name.whole: summarize_point(point, name, visits[key], ends[key])
+        for (key, (point, _)), name in zip(found.items(), names, strict=True)
+    }
+    cells: defaultdict[Cell, list[str]] = defaultdict(list)
+    for name, (point, recording) in zip(names, found.values(), strict=True):
+        cells[_cell(point, recording.run)].append(name.whole)
+    return Summary(
+        runs=[recording.run for recording in recordings],
+        outcomes={one.run.id: (one.end.outcome, one.end.why) for one in recordings},
+        hosts=list({facts.host: facts for one in recordings for facts in one.hosts}.values()),
+        model=model,
+        points=points,
+        cells=[_summarize_cell([points[name] for name in row]) for row in cells.values()],
+        problems=[f"{one.run.id}: {problem}" for one in recordings for problem in one.problems],
+    )
+
+
+def _one_model(recordings: Sequence[Recording]) -> str:
+    models: dict[tuple[str, str | None], str] = {}
+    for recording in recordings:
+        for point in (one for one in recording.points if one.digest):
+            key = (str(point.model.get("id")), point.model.get("digest"))
+            models.setdefault(
+                key, f"{key[0]} ({(key[1] or 'no digest')[:12]}): {recording.run.id}, {point.id}"
+            )
+    if not models:
+        where = ", ".join(str(recording.path) for recording in recordings)
+        said = [
+            f"{end.point}: {end.why}"
+            for recording in recordings
+            for end in recording.ends.values()
+            if end.why
+        ]
+        what = "nothing was measured: the records hold no point that was"
+        raise FleetError(what, where, "run the benchmark again", said)
+    if len(models) > 1:
+        raise FleetError(
+            f"{len(models)} different models were measured; they are not compared or averaged",
+            "",
+            "make a report of each run alone, of one model",
+            list(models.values()),
+        )
+    return next(iter(models))[0]
+
+
+def _cell(point: Point, run: Run) -> Cell:
+    asked = (run.prompts_digest, str(run.suite.get("max_tokens")))
+    return (point.host, part(point), str(point.concurrency), *asked)
+
+
+def _summarize_cell(points: list[PointSummary]) -> CellSummary:
+    base = next((one for one in points if one.point.mode == "autoregressive" and one.speed), None)
+    base = base or next((one for one in points if one.speed), points[0])
+    ranked = sorted(
+        (one for one in points if one.speed), key=lambda one: one.speed.mean if one.speed else 0, reverse=True
+    )
+    lead = compare(ranked[0], ranked[1]) if len(ranked) > 1 else None
+    ratios = {one.name: compare(one, base) for one in points if one is not base and one.speed}
+    said = {one.name: {name: prompt.text for name, prompt in one.prompts.items()} for one in points}
+    return CellSummary(
+        names=[one.name for one in points],
+        base=base.name,
+        best=ranked[0].name if ranked else base.name,
+        ratios={name: ratio for name, ratio in ratios.items() if ratio},
+        lead=lead,
+        differences=against(base.name, said),
+    )
+
+
+def compare(one: PointSummary, other: PointSummary) -> Comparison | None:
+    """How many times as fast ``one`` is, over the prompts and repeats that both have; None where they share none."""
+    if not one.speeds.keys() & other.speeds.keys():
+        return None
+    ratio = paired_ratio(one.speeds, other.speeds, draws=draws(one.speeds))
+    return Comparison(one.name, other.name, ratio, contrary(one.speeds, other.speeds))

@@ -1,0 +1,288 @@
+"""``fleetctl bench``: measure services in their slots, and look at what was measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from fleetctl.cli import bench_records, complete
+
+if TYPE_CHECKING:
+    from fleetctl.bench.points import BenchPlan
+    from fleetctl.bench.runner import Job, Result, Watcher
+    from fleetctl.bench.suite import Suite
+    from fleetctl.cli.output import Output
+    from fleetctl.inventory.loader import Fleet
+    from fleetctl.rollout.interrupt import Interrupt
+
+RUN = "run"
+SUITE = "five-prompts"
+
+
+class HostOrVerb(TyperGroup):
+    """A first word that is no verb is a host: ``bench ct200`` is ``bench run ct200``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put ``run`` before what is no verb."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Verbs, and hosts."""
+        from click.shell_completion import CompletionItem
+
+        hosts = [CompletionItem(name, help=about) for name, about in complete.hosts(ctx, incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *hosts]
+
+
+app = typer.Typer(
+    cls=HostOrVerb,
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Measure services side by side, with the same prompts: `bench HOST [SERVICE…]`.",
+)
+app.command("list")(bench_records.list_runs)
+app.command("show")(bench_records.show)
+app.command("compare")(bench_records.compare)
+app.command("export")(bench_records.export)
+
+
+@app.command(RUN)
+def run(
+    host: Annotated[str, typer.Argument(help="The host to measure on.", autocompletion=complete.hosts)],
+    services: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Services to compare; without, the suite's, or all of the default slot.",
+            autocompletion=complete.services,
+        ),
+    ] = None,
+    suite: Annotated[
+        str,
+        typer.Option(help="A suite of playbooks/bench/, or a file.", autocompletion=complete.suites),
+    ] = SUITE,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Own prompts: YAML, ShareGPT's JSONL, or text with one prompt a line."
+        ),
+    ] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="Rounds, in place of the suite's.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+    ] = None,
+    concurrency: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Requests at once, in place of the suite's; several times for several."),
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="interleaved (A B A B) or blocks (A A B B).", metavar="ORDER")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, metavar="N", help="The first N prompts only.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Begin nothing new after so long.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="GENERATOR", help="Requests by a load generator in our client's place: aiperf."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show the points and how long they take; change nothing.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
+) -> None:
+    """Measure services with the same prompts, each in turn in its slot; then what stood there before comes back.
+
+    Exit codes: 0 all measured, 5 some point could not be, 7 what stood there was not brought back, 10 --plan
+    (it would swap services), 130 interrupted: what was measured is kept.
+    """
+    from dataclasses import replace
+
+    from fleetctl.cli.output import Output
+    from fleetctl.inventory.loader import load_fleet
+
+    fleet = load_fleet()
+    changes = {
+        "repeats": repeats,
+        "max_tokens": max_tokens,
+        "concurrency": concurrency,
+        "order": order,
+        "time_limit": time_limit,
+    }
+    job = replace(prepare(fleet, host, services or [], suite, prompts, limit, changes), by=by)
+    output = Output(json=json)
+    if plan:
+        print_plan(output, job.suite, job.plan, len(job.prompts))
+        raise typer.Exit(10)
+    raise typer.Exit(_measure(output, job))
+
+
+def prepare(
+    fleet: Fleet,
+    host_name: str,
+    services: list[str],
+    suite_name: str,
+    prompts: Path | None,
+    limit: int | None,
+    changes: dict[str, Any],
+) -> Job:
+    """What the command line asks for, checked; FleetError (exit 2) where something of it is not there."""
+    from pydantic import ValidationError
+
+    from fleetctl.bench.estimate import from_records
+    from fleetctl.bench.points import choose_services, plan_bench
+    from fleetctl.bench.prompts import load_prompts
+    from fleetctl.bench.runner import Job
+    from fleetctl.bench.suite import load_suite
+    from fleetctl.errors import FleetError
+    from fleetctl.inventory.select import select_host
+
+    host = select_host(fleet, host_name)
+    suite = load_suite(fleet.root, suite_name)
+    try:
+        suite = suite.with_(**{name: value for name, value in changes.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise FleetError(
+            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", fix="fleetctl bench run --help"
+        ) from None
+    asked = (load_prompts(prompts) if prompts else suite.read_prompts(fleet.root))[:limit]
+    chosen = choose_services(host, suite, services)
+    planned = plan_bench(
+        host, suite, chosen, len(asked), from_records(fleet.root, host.name, suite.max_tokens)
+    )
+    command = ["fleetctl", *sys.argv[1:]]
+    return Job(fleet, host, suite, asked, planned, command)
+
+
+def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> None:
+    """The points in order, what each takes, and the whole."""
+    seconds: dict[str, float] = {}
+    requests: dict[str, int] = {}
+    for visit in plan.visits:
+        seconds[visit.point.id] = seconds.get(visit.point.id, 0.0) + visit.seconds
+        requests[visit.point.id] = requests.get(visit.point.id, 0) + visit.requests
+    swaps = sum(visit.swap for visit in plan.visits)
+    if output.json:
+        points = [
+            {
+                "id": one.id,
+                "service": one.service,
+                "mode": one.mode,
+                "varied": one.varied,
+                "concurrency": one.concurrency,
+                "requests": requests[one.id],
+                "seconds": round(seconds[one.id], 1),
+            }
+            for one in plan.points
+        ]
+        whole = {
+            "suite": suite.suite,
+            "order": suite.order,
+            "points": points,
+            "swaps": swaps,
+            "requests": plan.requests,
+            "seconds": round(plan.seconds, 1),
+            "left_out": plan.left_out,
+        }
+        output.document({"plan": whole})
+        return
+    output.line(
+        f"{suite.suite}: {prompts} prompts, {suite.repeats} rounds ({suite.order}), "
+        f"at most {suite.max_tokens} tokens an answer"
+    )
+    rows = [
+        [one.id, one.mode, str(one.concurrency), str(requests[one.id]), duration(seconds[one.id])]
+        for one in plan.points
+    ]
+    output.table(["point", "mode", "at once", "requests", "takes"], rows)
+    for note in plan.left_out:
+        output.line(f"  {note}")
+    limit = f", cut off after {duration(suite.time_limit)}" if suite.time_limit else ""
+    output.line(f"{swaps} swaps, {plan.requests} requests: about {duration(plan.seconds)}{limit}")
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min 20 s``, ``2 h 10 min``"""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _measure(output: Output, job: Job) -> int:
+    from fleetctl.bench.runner import run_bench
+
+    return measure(output, job.plan, lambda interrupt, watcher: run_bench(job, interrupt, watcher))
+
+
+def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Result]) -> int:
+    """Have ``act`` measure with progress shown, then print what came of it; the exit code."""
+    from fleetctl.bench.records import load
+    from fleetctl.cli.bench_progress import watching
+    from fleetctl.errors import Exit, FleetError
+    from fleetctl.rollout.interrupt import Interrupt
+
+    interrupt = Interrupt()
+    _end_as_by_hand()
+    try:
+        with watching(output, plan) as watcher, interrupt.installed(watcher.event):
+            result = act(interrupt, watcher)
+    except KeyboardInterrupt:
+        raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
+    recording = load(result.path)
+    page = _page(result.path)
+    if output.json:
+        failed = {name: error.to_dict() for name, error in result.failed.items()}
+        output.event(
+            {
+                "outcome": {
+                    "run": recording.run.id,
+                    "records": str(result.path),
+                    "report": page,
+                    "outcome": result.outcome,
+                    "why": result.why,
+                    "failed": failed,
+                    "points": [bench_records.figures(recording, one) for one in recording.points],
+                }
+            }
+        )
+    else:
+        bench_records.print_recording(output, recording)
+        for error in result.failed.values():
+            output.print_error(error)
+        output.line(f"records: {result.path}")
+        if page:
+            output.line(f"report: {page}")
+    return int(Exit.PREFLIGHT if result.failed else Exit.OK)
+
+
+def _end_as_by_hand() -> None:
+    """A closed terminal and the end of a CI job put back what stood there, as ^C does."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
+def _page(records: Path) -> str | None:
+    """The run's page, beside its records; None where no point was measured."""
+    from fleetctl.bench.report import write_page
+    from fleetctl.errors import FleetError
+
+    try:
+        return str(write_page(records))
+    except FleetError:
+        return None

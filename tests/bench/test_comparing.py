@@ -1,0 +1,166 @@
+"""Two runs: what got slower is said, different models never are; records as tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from fleetctl.bench import comparing, export
+from fleetctl.bench.exposition import added, in_flight, parse
+from fleetctl.bench.figures import accepted_length, first_token, speed
+from fleetctl.bench.record import Accepted, Point
+from fleetctl.bench.records import Recording, Writer, load
+from fleetctl.errors import Exit, FleetError
+from tests.bench import made
+
+PROMPTS = "abcde"
+
+
+def recorded(
+    folder: Path,
+    name: str,
+    speed: float,
+    point: Point | None = None,
+    run: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Recording:
+    """A run whose answers come at ``speed``, a little different for each prompt and repeat."""
+    point = point or made.point()
+    requests = [
+        made.request(point, prompt, repeat, speed * (1 + 0.01 * ((ord(prompt) + repeat) % 3)), **fields)
+        for prompt in PROMPTS
+        for repeat in (1, 2, 3)
+    ]
+    _, *rest = made.whole(point, *requests, made.failed(point, "a", 4))
+    with Writer(folder, made.run(id=name, **(run or {}))) as writer:
+        for record in rest:
+            writer.write(record)
+    return load(writer.path)
+
+
+def test_slower_same_and_faster(tmp_path: Path) -> None:
+    before = recorded(tmp_path, "one", 20.0)
+    verdicts = {}
+    for name, rate in (("half", 10.0), ("little", 19.5), ("same", 20.0), ("twice", 40.0)):
+        (change,) = comparing.compare(before, recorded(tmp_path, name, rate), 0.05)
+        verdicts[name] = change.verdict
+        assert change.ratio.mean == pytest.approx(rate / 20, rel=0.01) and change.failed == (1, 1)
+    assert verdicts == {"half": "slower", "little": "same", "same": "same", "twice": "faster"}
+
+
+def test_what_only_noise_makes_slower_is_the_same(tmp_path: Path) -> None:
+    point = made.point()
+    rates = {"a": 5.0, "b": 30.0, "c": 18.0}
+    for name, factors in (("one", (1, 1, 1)), ("two", (2.0, 0.4, 0.9))):
+        with Writer(tmp_path, made.run(id=name)) as writer:
+            writer.write(point)
+            for (prompt, rate), factor in zip(rates.items(), factors, strict=True):
+                writer.write(made.request(point, prompt, 1, rate * factor))
+    one, two = (load(tmp_path / ".fleetctl/bench" / name) for name in ("one", "two"))
+    (change,) = comparing.compare(one, two, 0.05)
+    assert change.ratio.mean < 0.95 and change.verdict == "same"
+
+
+def test_answers_that_changed_are_named(tmp_path: Path) -> None:
+    before = recorded(tmp_path, "one", 20.0, text="the same words")
+    (change,) = comparing.compare(before, recorded(tmp_path, "two", 20.0, text="the sane words"), 0.05)
+    assert change.first == ("a", 6)
+
+
+@pytest.mark.parametrize(
+    ("point", "run", "said"),
+    [
+        ({"model": {"id": "other", "digest": None}}, {}, "different models: smol and other"),
+        ({"model": {"id": "smol", "digest": "beef"}}, {}, "different models: 426610c8a5b8 and beef"),
+        ({}, {"prompts_digest": "2" * 16}, "different prompts"),
+        ({}, {"suite": {"suite": "made", "max_tokens": 99, "turns": 1}}, "different max_tokens: 16 and 99"),
+        ({"service": "dflash"}, {}, "no point was measured in both"),
+    ],
+)
+def test_what_says_nothing_about_each_other_is_refused(
+    tmp_path: Path, point: dict[str, Any], run: dict[str, Any], said: str
+) -> None:
+    before = recorded(tmp_path, "one", 20.0)
+    after = recorded(tmp_path, "two", 20.0, made.point(**point), run)
+    with pytest.raises(FleetError) as caught:
+        comparing.compare(before, after, 0.05)
+    assert said in caught.value.what and caught.value.exit == Exit.INPUT
+
+
+def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
+    (tmp_path / "inventories").mkdir()
+    recorded(tmp_path, "20261129T100000Z-made-aaaa", 20.0)
+    recorded(tmp_path, "20261129T110000Z-made-bbbb", 12.0)
+
+    def fleetctl(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fleetctl", "--fleet", str(tmp_path), "bench", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    slower = fleetctl("compare", "aaaa", "last", "--json")
+    assert slower.returncode == Exit.PREFLIGHT and json.loads(slower.stdout)["slower"]
+    assert fleetctl("compare", "aaaa", "bbbb", "--tolerance", "50%").returncode == 0
+    assert fleetctl("compare", "bbbb", "aaaa").returncode == 0
+    wrong = fleetctl("compare", "aaaa", "bbbb", "--tolerance", "many")
+    assert wrong.returncode == Exit.INPUT and "no share" in wrong.stderr and "Traceback" not in wrong.stderr
+    listed = json.loads(fleetctl("list", "--json").stdout)["runs"]
+    assert [(one["points"], one["requests"], one["failed"]) for one in listed] == [(1, 16, 1), (1, 16, 1)]
+    assert re.search(r"(?m)^ddtree.* 1[12]\.\d ", fleetctl("show").stdout)
+    lines = list(csv.DictReader(io.StringIO(fleetctl("export", "aaaa").stdout)))
+    assert len(lines) == 16 and {line["prompt"] for line in lines} == set(PROMPTS)
+    assert fleetctl("export", "aaaa", "--format", "xls").returncode == Exit.INPUT
+    assert fleetctl("show", "nothing").returncode == Exit.INPUT
+
+
+def test_both_tables_say_the_same(tmp_path: Path) -> None:
+    point = made.point()
+    accepted = {"accepted": Accepted(5, 10), "text": 'with "quotes", commas\nand lines'}
+    recording = recorded(tmp_path, "one", 20.0, point, **accepted)
+    export.write_csv(recording, tmp_path / "x.csv")
+    export.write_parquet(recording, tmp_path / "x.parquet")
+    lines = list(csv.DictReader((tmp_path / "x.csv").open(newline="")))
+    rows = parquet.read_table(tmp_path / "x.parquet").to_pylist()  # type: ignore[no-untyped-call]
+    assert len(lines) == len(rows) == 16 and list(rows[0]) == list(export.COLUMNS) == list(lines[0])
+    for line, row in zip(lines, rows, strict=True):
+        assert line["text"] == row["text"] and float(line["end_s"]) == row["end_s"]
+    assert rows[0]["accepted_length"] == 3.0 and rows[-1]["error"] == "http" and rows[-1]["ttft_s"] is None
+    assert json.loads(rows[0]["events"])[0] == [pytest.approx(1 / 20, rel=0.03), 1]
+    with pytest.raises(FleetError, match="cannot be written"):
+        export.write_csv(recording, tmp_path / "nowhere" / "x.csv")
+
+
+def test_figures_leave_out_what_does_not_count() -> None:
+    point = made.point()
+    answers = [made.request(point, "a", 1, 10.0), made.request(point, "b", 1, 40.0)]
+    others = [made.failed(point), made.request(point, "a", 2, 99.0, warmup=True)]
+    assert speed(answers + others, 1) == pytest.approx(32 / 2.0)
+    assert first_token(answers + others) == pytest.approx((1 / 10 + 1 / 40) / 2)
+    assert speed(answers, 2) == pytest.approx(32 / 1.6)
+    assert speed(others, 1) is None is first_token(others) and accepted_length(answers) is None
+    drafted = [made.request(point, accepted=Accepted(4, 8)), made.request(point, accepted=Accepted(2, 1))]
+    assert accepted_length(drafted) == pytest.approx(1 + 9 / 6)
+
+
+def test_metrics() -> None:
+    text = """# HELP x y
+x_total{mode="a b",name="q\\"}"} 3
+x_total{mode="c"} 4 1700000000
+running 2.0
+h_bucket{le="1"} 9
+h_sum 1.5
+bad NaN
+worse
+"""
+    found = parse(text)
+    assert found == {"x_total": 7.0, "running": 2.0, "h_sum": 1.5}
+    assert in_flight(found, {"running": "running", "queued": "queued"}) == 2.0
+    assert in_flight(found, {"running": "other"}) is None is in_flight({}, {})
+    assert added({"x_total": 1, "running": 9}, found) == {"x_total": 8.0, "running": 2.0, "h_sum": 1.5}
