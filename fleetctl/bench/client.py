@@ -6,8 +6,10 @@ Nothing that a server does raises out of here: a request that fails is a record 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -90,27 +92,43 @@ class Client:
     socket: str | None = None
 
     async def __aenter__(self) -> Self:
-        pool = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._http = httpx.AsyncClient(
-            trust_env=False,
-            transport=httpx.AsyncHTTPTransport(limits=pool, uds=self.socket),
-            timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
-            headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
-        )
+        self._idle: list[httpx.AsyncClient] = []
+        self._open: list[httpx.AsyncClient] = []
+        self._tls = ssl.create_default_context() if self.base_url.startswith("https:") else False
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        for lane in self._open:
+            await lane.aclose()
+
+    @contextmanager
+    def _lane(self) -> Iterator[httpx.AsyncClient]:
+        """One connection for one request at a time: a pool of many takes milliseconds to choose one of them."""
+        if not self._idle:
+            pool = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+            lane = httpx.AsyncClient(
+                trust_env=False,
+                transport=httpx.AsyncHTTPTransport(verify=self._tls, limits=pool, uds=self.socket),
+                timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
+                headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
+            )
+            self._open.append(lane)
+            self._idle.append(lane)
+        lane = self._idle.pop()
+        try:
+            yield lane
+        finally:
+            self._idle.append(lane)
 
     async def measure(self, ask: Ask) -> Request:
         """Make one request and read its answer to the end."""
         answer, failure, warnings = Answer(), None, list[str]()
-        began = time.perf_counter()
+        clock = _Clock()
         try:
             async with asyncio.timeout(self.limits.total):
-                failure = await self._stream(ask, answer, began, warnings)
+                failure = await self._stream(ask, answer, clock, warnings)
         except TimeoutError:
             failure = Failure("timeout", None, f"no end of the answer within {self.limits.total:g} s")
         except BrokenStream as error:
@@ -119,8 +137,8 @@ class Client:
             failure = _failure(error, self.limits, bool(answer.pieces))
         except (OSError, httpx.InvalidURL, ValueError) as error:
             failure = Failure("refused", None, repr(error))
-        ended = time.perf_counter() - began
-        return _request(ask, answer, failure, warnings, began - self.origin, ended)
+        ended = clock.passed()
+        return _request(ask, answer, failure, warnings, clock.began - self.origin, ended)
 
     async def load(
         self,
@@ -154,29 +172,52 @@ class Client:
                 group.create_task(work())
         return done
 
-    async def _stream(self, ask: Ask, answer: Answer, began: float, warnings: list[str]) -> Failure | None:
+    async def _stream(self, ask: Ask, answer: Answer, clock: _Clock, warnings: list[str]) -> Failure | None:
         url = self.base_url.rstrip("/") + PATHS[ask.endpoint]
-        async with self._http.stream("POST", url, json=ask.body(self.model)) as response:
-            if response.status_code != 200:
-                return refusal(response.status_code, await _beginning(response, BODY_SHOWN))
-            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise BrokenStream("the answer is compressed, though that was not asked for")
-            if kind == "application/json":
-                answer.take(time.perf_counter() - began, read_chunk(await response.aread()))
-                answer.done = True
-                warnings.append("the server sent the answer as a whole: no time to the first token is known")
-                return _told(answer)
-            if kind != "text/event-stream":
-                raise BrokenStream(f"the answer is {kind or 'of no type'}, not text/event-stream")
-            await _read_events(response, answer, began)
+        traced = {"trace": clock.trace}
+        with self._lane() as lane:
+            async with lane.stream("POST", url, json=ask.body(self.model), extensions=traced) as response:
+                return await self._answer(response, answer, clock, warnings)
+
+    async def _answer(
+        self, response: httpx.Response, answer: Answer, clock: _Clock, warnings: list[str]
+    ) -> Failure | None:
+        if response.status_code != 200:
+            return refusal(response.status_code, await _beginning(response, BODY_SHOWN))
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise BrokenStream("the answer is compressed, though that was not asked for")
+        if kind == "application/json":
+            answer.take(clock.passed(), read_chunk(await response.aread()))
+            answer.done = True
+            warnings.append("the server sent the answer as a whole: no time to the first token is known")
+            return _told(answer)
+        if kind != "text/event-stream":
+            raise BrokenStream(f"the answer is {kind or 'of no type'}, not text/event-stream")
+        await _read_events(response, answer, clock)
         return _told(answer)
 
 
-async def _read_events(response: httpx.Response, answer: Answer, began: float) -> None:
+class _Clock:
+    """Seconds since a request was sent: since its headers went out, on a connection that stands."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """What httpcore tells of a request's steps."""
+        if event == "http11.send_request_headers.started":
+            self.began = time.perf_counter()
+
+    def passed(self) -> float:
+        """Seconds until now."""
+        return time.perf_counter() - self.began
+
+
+async def _read_events(response: httpx.Response, answer: Answer, clock: _Clock) -> None:
     reader = EventReader()
     async for piece in response.aiter_raw():
-        at = round(time.perf_counter() - began, 6)
+        at = round(clock.passed(), 6)
         for data in reader.feed(piece):
             if answer.done:
                 raise BrokenStream(f"an event behind [DONE]: {shown(data)}")

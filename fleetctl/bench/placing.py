@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.bench.points import Planned, gpus_for
 from fleetctl.bench.record import Point
 from fleetctl.bench.suite import Suite
 from fleetctl.inventory.models import Argument, Host, Service
+from fleetctl.rollout.needs import Needs
 from fleetctl.services.arguments import arguments, metrics
 from fleetctl.transport.agent import Agent
 
@@ -61,19 +62,35 @@ def look(agent: Agent, host: Host, service: Service, swap_s: float | None) -> Pl
     facts = agent.call("facts", slots=_slots(host), units=[service.unit], gpus=False)
     state = facts["slots"][service.slot]["state"] or {}
     text = facts["units"].get(service.unit, {}).get("text") or ""
-    marker = _marker(agent, state.get("environment"))
-    drafter = _model(agent, host, service.drafter) if service.drafter else None
-    return Placed(
-        host=host,
-        service=service,
-        environment=state.get("environment_digest") or marker.get("digest"),
-        abi=marker.get("abi"),
-        patches=marker.get("patches") or [],
-        model={**_model(agent, host, service.model), "id": service.model_id},
-        drafter=drafter,
+    placed = _placed(agent, host, service, state.get("environment"), state.get("environment_digest"))
+    return replace(
+        placed,
         remedies=state.get("remedies") or [],
         unit_sha256=hashlib.sha256(text.encode()).hexdigest(),
         swap_s=swap_s,
+    )
+
+
+def foreseen(agent: Agent, host: Host, service: Service, needs: Needs) -> Placed:
+    """What :func:`look` will find once the service is deployed; without remedies, since only doctor tells those."""
+    return _placed(agent, host, service, needs.environment_path, needs.environment_digest)
+
+
+def _placed(
+    agent: Agent, host: Host, service: Service, environment: str | None, digest: str | None
+) -> Placed:
+    marker = _marker(agent, environment)
+    return Placed(
+        host=host,
+        service=service,
+        environment=digest or marker.get("digest"),
+        abi=marker.get("abi"),
+        patches=marker.get("patches") or [],
+        model={**_model(agent, host, service.model), "id": service.model_id},
+        drafter=_model(agent, host, service.drafter) if service.drafter else None,
+        remedies=[],
+        unit_sha256="",
+        swap_s=None,
     )
 
 

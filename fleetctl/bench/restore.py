@@ -61,27 +61,25 @@ def put_back(host: Host, before: Before, on_event: OnEvent) -> str:
     where = f"{host.name}, slot {before.slot}"
     if before.target is None:
         return f"{where} was empty before; what was measured last stays there"
-    name = before.target.service
+    try:
+        return _put_back(host, before, before.target, where, on_event)
+    except FleetError as error:
+        lead = f"{before.target.service}, which stood there before, was not put back: "
+        raise FleetError(lead + error.what, error.where, error.fix, error.evidence, error.exit) from None
+
+
+def _put_back(host: Host, before: Before, target: Target, where: str, on_event: OnEvent) -> str:
+    name = target.service
     interrupt = Restoring()
     with open_agent(host) as agent, interrupt.installed(on_event):
         facts: Facts = gather_facts(agent, host)
         there = current_target(host, before.slot, facts)
-        found = difference(host, before.slot, before.target, there, facts)
+        found = difference(host, before.slot, target, there, facts)
         if not found.changes:
             return f"{where}: {name} stands there as before"
         service = host.services.get(name)
         deadlines = service.deadlines if service else Deadlines()
-        plan = Plan.for_slot(
-            "rollback", host, before.slot, before.target, there, deadlines, restart=found.restart
-        )
-        try:
-            run_rollout(agent, plan, interrupt, on_event)
-        except FleetError as error:
-            raise replace_words(error, f"{name}, which stood there before, was not put back: ") from None
+        plan = Plan.for_slot("rollback", host, before.slot, target, there, deadlines, restart=found.restart)
+        run_rollout(agent, plan, interrupt, on_event)
     note = "" if before.ran else " (it did not run before; now it does)"
     return f"{where}: {name} is back, proven by a generation{note}"
-
-
-def replace_words(error: FleetError, lead: str) -> FleetError:
-    """The same error, with ``lead`` before what it says."""
-    return FleetError(lead + error.what, error.where, error.fix, error.evidence, error.exit)

@@ -49,6 +49,9 @@ class Watcher(Protocol):
     def failed(self, point: Planned, error: FleetError) -> None:
         """A point could not be measured; the others go on."""
 
+    def stopped(self, point: Planned, why: str) -> None:
+        """A point is not measured any further."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -109,7 +112,8 @@ def run_bench(job: Job, interrupt: Interrupt, watcher: Watcher) -> Result:
         except FleetError as error:
             stopped = error.exit == Exit.INTERRUPTED
             writer.write(End("interrupted" if stopped else "failed", str(error), utc_now()))
-            error.evidence = [*error.evidence, f"{work.requests} requests are recorded: {writer.path}"]
+            if work.requests:
+                error.evidence = [*error.evidence, f"what was measured is recorded: {writer.path}"]
             raise
         writer.write(End(outcome, why, utc_now()))
         return Result(writer.path, outcome, why, work.failed)
@@ -140,7 +144,10 @@ class _Work:
                 self._end("interrupted", "^C")
                 raise _interrupted(self.requests) from None
             except FleetError as error:
-                self._end("interrupted" if error.exit == Exit.INTERRUPTED else "failed", str(error))
+                if error.exit == Exit.INTERRUPTED:
+                    self._end("interrupted", "^C during a swap, which was undone")
+                    raise _interrupted(self.requests) from None
+                self._end("failed", str(error))
                 raise
             self._end(*ends)
         if len(self.failed) == len(self._job.plan.points):

@@ -19,6 +19,7 @@ from fleetctl.bench.prompts import Prompt
 from fleetctl.bench.reach import Way, reach
 from fleetctl.bench.record import Outcome, PointEnd, Record, Request
 from fleetctl.bench.records import utc_now
+from fleetctl.bench.standing import Put, Standing
 from fleetctl.bench.suite import Suite
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
@@ -103,6 +104,7 @@ class Session:
             self.wait_idle(slot)
         self._leave(slot)
         host = overridden(self._host, service, args, tp)
+        self._standing(slot).note(self._before[slot], Put(service, args, tp))
         began = time.perf_counter()
         outcome = deploy_service(self._fleet, host, service, None, False, self._interrupt, self._on_event)
         swap_s = time.perf_counter() - began if outcome.verdict == "done" else None
@@ -212,6 +214,7 @@ class Session:
                 words.append(restore.put_back(self._host, self._before[slot], self._on_event))
                 self._on_event({"step": "put-back", "state": "ok", "text": words[-1]})
                 del self._before[slot]
+                self._standing(slot).forget()
             except FleetError as error:
                 errors.append(error)
         if errors:
@@ -221,7 +224,11 @@ class Session:
     def _remember(self, slot: str) -> None:
         if slot not in self._before:
             with open_agent(self._host) as agent:
-                self._before[slot] = restore.remember(agent, self._host, slot)
+                now = restore.remember(agent, self._host, slot)
+            self._before[slot] = self._standing(slot).original(now)
+
+    def _standing(self, slot: str) -> Standing:
+        return Standing(self._fleet, self._host, slot)
 
     def _leave(self, slot: str) -> None:
         self._there.pop(slot, None)

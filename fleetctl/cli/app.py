@@ -26,6 +26,7 @@ from fleetctl.cli import (
     rollback,
     status,
     swap,
+    sweep,
 )
 from fleetctl.errors import FleetError
 
@@ -73,6 +74,7 @@ app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
+app.command("sweep")(sweep.sweep)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)

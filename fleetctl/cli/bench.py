@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,10 +14,11 @@ from fleetctl.cli import bench_records, complete
 
 if TYPE_CHECKING:
     from fleetctl.bench.points import BenchPlan
-    from fleetctl.bench.runner import Job
+    from fleetctl.bench.runner import Job, Result, Watcher
     from fleetctl.bench.suite import Suite
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import Fleet
+    from fleetctl.rollout.interrupt import Interrupt
 
 RUN = "run"
 SUITE = "five-prompts"
@@ -207,16 +209,22 @@ def duration(seconds: float) -> str:
 
 
 def _measure(output: Output, job: Job) -> int:
-    from fleetctl.bench.records import load
     from fleetctl.bench.runner import run_bench
+
+    return measure(output, job.plan, lambda interrupt, watcher: run_bench(job, interrupt, watcher))
+
+
+def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Result]) -> int:
+    """Have ``act`` measure with progress shown, then print what came of it; the exit code."""
+    from fleetctl.bench.records import load
     from fleetctl.cli.bench_progress import watching
     from fleetctl.errors import Exit, FleetError
     from fleetctl.rollout.interrupt import Interrupt
 
     interrupt = Interrupt()
     try:
-        with watching(output, job.plan) as watcher, interrupt.installed(watcher.event):
-            result = run_bench(job, interrupt, watcher)
+        with watching(output, plan) as watcher, interrupt.installed(watcher.event):
+            result = act(interrupt, watcher)
     except KeyboardInterrupt:
         raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
     recording = load(result.path)

@@ -47,6 +47,7 @@ class _State:
         self.planned_s = 0.0
         self.left_out: set[str] = set()
         self.now: Visit | None = None
+        self.here = 0
 
     def event(self, event: dict[str, Any]) -> None:
         """Nothing to be said."""
@@ -54,27 +55,38 @@ class _State:
     def visit(self, visit: Visit) -> None:
         """Remember what runs."""
         self.now = visit
+        self.here = 0
 
     def request(self, request: Request) -> None:
         """Count it."""
         self.requests[request.point].append(request)
         self.done += 1
+        self.here += 1
 
     def visited(self, visit: Visit) -> None:
         """Count what its estimate was, to scale the rest by."""
         self.planned_s += visit.seconds
+        self.now = None
 
     def failed(self, point: Planned, error: FleetError) -> None:
         """Its other visits are not made."""
         self.left_out.add(point.id)
 
+    def stopped(self, point: Planned, why: str) -> None:
+        """Its other visits are not made; the reason is told as an event."""
+        self.left_out.add(point.id)
+        self.event({"step": "stop", "state": "info", "text": f"{short(point)}: {why}"})
+
     def left_s(self) -> float:
         """Seconds that are left: the plan's own, scaled by how right it was so far."""
         total = sum(visit.seconds for visit in self.plan.visits if visit.point.id not in self.left_out)
         elapsed = time.monotonic() - self.began
-        if self.planned_s <= 0:
-            return max(0.0, total - elapsed)
-        return max(0.0, total * elapsed / self.planned_s - elapsed)
+        now = self.now.seconds if self.now else 0.0
+        share = min(1.0, self.here / self.now.requests) if self.now and self.now.requests else 0.0
+        made = self.planned_s + share * now
+        if made <= 0:
+            return max(total - elapsed, total - now, 0.0)
+        return max(0.0, (total - made) * elapsed / made)
 
     def so_far(self) -> str:
         """``autoregressive 17.2 · ddtree 33.1 tok/s``"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -96,5 +97,6 @@ def _status() -> dict[str, str]:
 def _answer(lab: Lab) -> tuple[str, float]:
     """A greedy answer's text and accepted length."""
     url = f"http://{lab.address('ct200')}:30001"
-    sample = measure(url, "smollm2-135m", "Write a Python function that adds two numbers.", 48)
-    return sample.text, sample.accepted_length
+    answer = asyncio.run(measure(url, "smollm2-135m", "Write a Python function that adds two numbers.", 48))
+    assert answer.error is None and answer.accepted is not None
+    return answer.text, answer.accepted.length

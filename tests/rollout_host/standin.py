@@ -3,6 +3,7 @@
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
 deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
+address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
 """
 
 import json
@@ -16,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 KNOBS = json.loads(sys.argv[1])
 STARTED = time.monotonic()
 FLYING = [0]
+STREAMED = [0]
 LOCK = threading.Lock()
 
 
@@ -43,7 +45,9 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/v1/models":
             self.answer(200, {"data": [{"id": KNOBS["model"]}]})
         elif self.path == "/metrics":
-            self.answer(200, b'# TYPE x gauge\nx:running{model="m"} %d\nx:queued 0\n' % FLYING[0])
+            text = f'# TYPE x gauge\nx:running{{model="m"}} {FLYING[0]}\nx:queued 0\n'
+            text += f"fleetctl_requests_running {FLYING[0]}\nfleetctl_generated_tokens_total {STREAMED[0]}\n"
+            self.answer(200, text.encode())
         else:
             self.answer(404, {"error": "no such path"})
 
@@ -54,7 +58,10 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if KNOBS.get("hang"):
                 time.sleep(3600)
-            time.sleep(KNOBS.get("slow", 0) if body["prompt"] == "slow" else 0)
+            time.sleep(KNOBS.get("slow", 0) if body.get("prompt") == "slow" else 0)
+            if body.get("stream"):
+                self.stream(body)
+                return
             brought = min(body["max_tokens"], KNOBS.get("tokens", 1 << 20))
             reason = "length" if brought == body["max_tokens"] else "stop"
             choice = {"text": " a" * brought, "finish_reason": reason}
@@ -62,6 +69,30 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             with LOCK:
                 FLYING[0] -= 1
+
+    def stream(self, body):
+        """Words one by one, other ones for another prompt; the connection's end ends it."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        count = body["max_tokens"]
+        for number in range(count):
+            time.sleep(KNOBS.get("itl", 0.01))
+            text = (
+                f"{KNOBS.get('word', 'word')}{number * 7919 % 1000 + len(body['messages'][-1]['content'])} "
+            )
+            self.event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+        self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]})
+        usage = {"prompt_tokens": 5, "completion_tokens": count}
+        self.event({"choices": [], "usage": {**usage, "verify_passes": count, "accepted_tokens": 0}})
+        self.wfile.write(b"data: [DONE]\n\n")
+        with LOCK:
+            STREAMED[0] += count
+
+    def event(self, data):
+        self.wfile.write(b"data: " + json.dumps(data).encode() + b"\n\n")
+        self.wfile.flush()
 
 
 def main():
@@ -78,7 +109,7 @@ def main():
         os._exit(KNOBS.get("status", 1))
     if KNOBS.get("unbound"):
         time.sleep(3600)
-    server = ThreadingHTTPServer(("127.0.0.1", KNOBS["port"]), Handler)
+    server = ThreadingHTTPServer((KNOBS.get("address", "127.0.0.1"), KNOBS["port"]), Handler)
     say("model loaded")
     say(f"healthy from {time.time() + KNOBS.get('load', 0) - (time.monotonic() - STARTED):.6f}")
     server.serve_forever()
