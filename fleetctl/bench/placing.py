@@ -11,10 +11,15 @@ from typing import Any
 from fleetctl.bench.points import Planned, gpus_for
 from fleetctl.bench.record import Point
 from fleetctl.bench.suite import Suite
+from fleetctl.errors import FleetError
+from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host, Service
 from fleetctl.rollout.needs import Needs
 from fleetctl.services.arguments import arguments, metrics
+from fleetctl.services.unit import render_unit
 from fleetctl.transport.agent import Agent
+
+UNLIKELY = "an-argument-to-look-for-"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,26 @@ def overridden(host: Host, service: str, args: Mapping[str, Argument], tp: int |
     return host.model_copy(update=update)
 
 
+def require_overridable(fleet: Fleet, host: Host, service: str, args: Mapping[str, Argument]) -> None:
+    """FleetError (exit 2) where other arguments would not reach the service's process: its unit is not made of them."""
+    entry = host.services[service]
+    if not args:
+        return
+    made = [
+        None if entry.keep_unit else render_unit(fleet, each, service, "/venv").text
+        for each in (host, overridden(host, service, {name: f"{UNLIKELY}{name}" for name in args}))
+    ]
+    if made[0] == made[1]:
+        source = (
+            "the host's own" if entry.keep_unit else f"made by {entry.template}, which does not take them"
+        )
+        raise FleetError(
+            f"{service} cannot be measured with other arguments ({', '.join(args)}): its unit is {source}",
+            fleet.where(host.name, "services", service),
+            "use the engine's own template, or a template with {{ command | exec }}",
+        )
+
+
 def look(agent: Agent, host: Host, service: Service, swap_s: float | None) -> Placed:
     """Ask the host what stands in the service's slot: environment, patches, models' digests, the unit's text."""
     facts = agent.call("facts", slots=_slots(host), units=[service.unit], gpus=False)
@@ -94,8 +119,16 @@ def _placed(
     )
 
 
-def point(planned: Planned, placed: Placed, suite: Suite, prompts: str, via: str, started: str) -> Point:
-    """The record of a point: what was planned, as it stands; ``prompts``: their digest."""
+def point(
+    planned: Planned,
+    placed: Placed,
+    suite: Suite,
+    prompts: str,
+    via: str = "",
+    started: str = "",
+    by: str | None = None,
+) -> Point:
+    """The record of a point: what was planned, as it stands; ``prompts``: their digest, ``by``: a load generator."""
     args = arguments(placed.host, placed.service)
     for remedy in placed.remedies:
         args.update(remedy.get("arguments") or {})
@@ -115,6 +148,7 @@ def point(planned: Planned, placed: Placed, suite: Suite, prompts: str, via: str
         "turns": suite.turns,
         "max_tokens": suite.max_tokens,
         "seed": suite.seed,
+        **({"by": by} if by else {}),
     }
     return Point(
         id=planned.id,

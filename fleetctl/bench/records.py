@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -34,8 +34,9 @@ from fleetctl.bench.record import (
 from fleetctl.errors import FleetError
 
 __all__ = [
-    "FILE", "FOLDER", "SCHEMA", "Accepted", "End", "Failure", "HostFacts", "Point", "PointEnd", "Record", "Recording",
-    "Request", "Run", "Tree", "Writer", "encode", "find", "load", "new_id", "read_run", "recordings", "utc_now",
+    "FILE", "FOLDER", "SCHEMA", "Accepted", "End", "Failure", "Glance", "HostFacts", "Point", "PointEnd", "Record",
+    "Recording", "Request", "Run", "Tree", "Writer", "encode", "find", "glance", "load", "new_id", "read_run",
+    "recordings", "utc_now",
 ]  # fmt: skip
 
 FOLDER = ".fleetctl/bench"
@@ -130,6 +131,49 @@ def load(path: Path) -> Recording:
         return _assemble(path, run, lines, problems)
 
 
+@dataclass(frozen=True)
+class Glance:
+    """What a list of runs shows of a file; ``requests`` and ``failed`` without warm-up."""
+
+    run: Run
+    hosts: list[str]
+    points: int
+    requests: int
+    failed: int
+    outcome: str
+
+
+def glance(path: Path) -> Glance:
+    """A file's counts, without its timings and texts; a damaged line counts as none. FleetError as :func:`load`."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise FleetError(
+            f"the records cannot be read: {error.strerror}", str(path), "correct their rights"
+        ) from None
+    run = read_run(path, lines[0])
+    hosts: dict[str, None] = {}
+    points: set[str] = set()
+    requests = failed = 0
+    outcome = "interrupted"
+    for line in lines[1:]:
+        try:
+            brief = _BRIEF.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue
+        match brief.kind:
+            case "host":
+                hosts[brief.host] = None
+            case "point":
+                points.add(brief.id)
+            case "request" if not brief.warmup:
+                requests += 1
+                failed += brief.error is not None
+            case "end":
+                outcome = brief.outcome
+    return Glance(run, list(hosts), len(points), requests, failed, outcome)
+
+
 def read_run(path: Path, line: bytes) -> Run:
     """The run that a file's first line describes; FleetError (exit 2) where it is none of this schema."""
     where = f"{path}:1"
@@ -210,8 +254,18 @@ class _Kind(msgspec.Struct):
     kind: str
 
 
+class _Brief(msgspec.Struct):
+    kind: str
+    host: str = ""
+    id: str = ""
+    warmup: bool = False
+    error: Any = None
+    outcome: str = ""
+
+
 _HEAD = msgspec.json.Decoder(_Head)
 _KIND = msgspec.json.Decoder(_Kind)
+_BRIEF = msgspec.json.Decoder(_Brief)
 _DECODERS: dict[str, msgspec.json.Decoder[Record]] = {
     kind.kind: msgspec.json.Decoder(kind) for kind in (Run, HostFacts, Point, Request, PointEnd, End)
 }

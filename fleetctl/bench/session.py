@@ -12,8 +12,9 @@ from typing import Any, Self
 
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
-from fleetctl.bench.client import Client, Limits
-from fleetctl.bench.placing import Placed, look, overridden, point, unmeasured
+from fleetctl.bench.client import Ask, Client, Limits
+from fleetctl.bench.loadgen import LoadGenerator
+from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
 from fleetctl.bench.prompts import Prompt
 from fleetctl.bench.reach import Way, reach
@@ -30,8 +31,14 @@ from fleetctl.transport.agent import open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
 IDLE_EVERY_S = 0.2
+DRIFT_S = 0.05
 TREES = 4
 """Steps whose drafted trees the standalone server is asked for, once for each prompt; it costs it less than 1 ms."""
+
+
+def clock_jump(wall: float, steady: float) -> float:
+    """Seconds that the wall clock was set by, while a steady clock passed ``steady``; 0 for mere drift."""
+    return wall - steady if abs(wall - steady) > DRIFT_S else 0.0
 
 
 @dataclass
@@ -51,7 +58,8 @@ class Session:
     """One host while it is measured. On leaving, each slot has again what it had before the first ``put``.
 
     ``on_event`` gets rollouts' events, ``record`` each record as it comes, ``on_request`` each request too.
-    ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``).
+    ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``). ``generator`` makes the requests that
+    count in the own client's place.
     """
 
     def __init__(
@@ -63,7 +71,9 @@ class Session:
         on_request: Callable[[Request], None] = lambda request: None,
         interrupt: Interrupt | None = None,
         limits: Limits | None = None,
+        generator: LoadGenerator | None = None,
     ) -> None:
+        self._generator = generator
         self._fleet = fleet
         self._host = host
         self._on_event = on_event
@@ -99,6 +109,7 @@ class Session:
         wanted = (service, tuple(sorted(args.items(), key=str)), tp)
         if slot in self._there and self._there[slot][0] == wanted:
             return replace(self._there[slot][1], swap_s=None)
+        require_overridable(self._fleet, self._host, service, args)
         self._remember(slot)
         if slot in self._there:
             self.wait_idle(slot)
@@ -134,7 +145,9 @@ class Session:
         way = self._there[planned.slot][2]
         if planned.id not in self._known:
             self._known.add(planned.id)
-            self._record(point(planned, placed, suite, prompts.digest(list(asked)), way.via, utc_now()))
+            by = self._generator.by if self._generator else None
+            digest = prompts.digest(list(asked))
+            self._record(point(planned, placed, suite, digest, way.via, utc_now(), by))
         self.wait_idle(planned.slot)
         tally = self._tallies.setdefault(planned.id, _Tally())
         before = exposition.fetch(way.base_url, way.socket)
@@ -152,7 +165,7 @@ class Session:
             tally.after = exposition.added(tally.after, exposition.fetch(way.base_url, way.socket))
             tally.wall_s += steady
             tally.cpu_s += cpu
-            tally.jump_s += wall - steady if abs(wall - steady) > 0.05 else 0.0
+            tally.jump_s += clock_jump(wall, steady)
             tally.visits += 1
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
@@ -258,8 +271,33 @@ class Session:
                     self._warm.add(planned.id)
                     await client.load(whose.warmups(number), 1, on_request=self._took)
                 asks = whose.asks(number, trees if number == 1 else 0)
-                counted += await client.load(asks, planned.concurrency, on_request=self._took)
+                if self._generator is None:
+                    counted += await client.load(asks, planned.concurrency, on_request=self._took)
+                else:
+                    counted += self._generated(self._generator, way, model, list(asks), planned, suite)
         return counted
+
+    def _generated(
+        self,
+        generator: LoadGenerator,
+        way: Way,
+        model: str,
+        asks: Sequence[Ask],
+        planned: Planned,
+        suite: Suite,
+    ) -> list[Request]:
+        """A round that a load generator makes; the loop has nothing else to do meanwhile."""
+        if way.socket is not None or suite.turns > 1:
+            what = "servers behind ssh" if way.socket else "turns that follow an answer"
+            raise FleetError(
+                f"{generator.by} knows no {what}",
+                f"{self._host.name}, {way.base_url}",
+                "leave out --by: fleetctl's own client does",
+            )
+        made = generator.load(way.base_url, model, asks, planned.concurrency, self._origin, self._limits)
+        for request in made:
+            self._took(request)
+        return made
 
     def _took(self, request: Request) -> None:
         self._record(request)

@@ -33,6 +33,13 @@ class HostOrVerb(TyperGroup):
             args = [RUN, *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Verbs, and hosts."""
+        from click.shell_completion import CompletionItem
+
+        hosts = [CompletionItem(name, help=about) for name, about in complete.hosts(ctx, incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *hosts]
+
 
 app = typer.Typer(
     cls=HostOrVerb,
@@ -84,6 +91,10 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Begin nothing new after so long.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="GENERATOR", help="Requests by a load generator in our client's place: aiperf."),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the points and how long they take; change nothing.")
     ] = False,
@@ -94,6 +105,8 @@ def run(
     Exit codes: 0 all measured, 5 some point could not be, 7 what stood there was not brought back, 10 --plan
     (it would swap services), 130 interrupted: what was measured is kept.
     """
+    from dataclasses import replace
+
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
 
@@ -105,7 +118,7 @@ def run(
         "order": order,
         "time_limit": time_limit,
     }
-    job = prepare(fleet, host, services or [], suite, prompts, limit, changes)
+    job = replace(prepare(fleet, host, services or [], suite, prompts, limit, changes), by=by)
     output = Output(json=json)
     if plan:
         print_plan(output, job.suite, job.plan, len(job.prompts))
@@ -222,6 +235,7 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
     from fleetctl.rollout.interrupt import Interrupt
 
     interrupt = Interrupt()
+    _end_as_by_hand()
     try:
         with watching(output, plan) as watcher, interrupt.installed(watcher.event):
             result = act(interrupt, watcher)
@@ -252,6 +266,15 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
         if page:
             output.line(f"report: {page}")
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
+
+
+def _end_as_by_hand() -> None:
+    """A closed terminal and the end of a CI job put back what stood there, as ^C does."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _page(records: Path) -> str | None:

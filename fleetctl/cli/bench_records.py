@@ -196,18 +196,17 @@ def figures(recording: Recording, point: Point) -> dict[str, Any]:
 
 
 def _listed(path: Path) -> dict[str, Any]:
-    from fleetctl.bench.records import load
+    from fleetctl.bench.records import glance
 
-    recording = load(path)
-    counted = [one for one in recording.requests if not one.warmup]
+    found = glance(path)
     return {
-        "id": recording.run.id,
-        "suite": recording.run.suite.get("suite", "-"),
-        "hosts": ", ".join(dict.fromkeys(one.host for one in recording.hosts)) or "-",
-        "points": len(recording.points),
-        "requests": len(counted),
-        "failed": sum(one.error is not None for one in counted),
-        "outcome": recording.end.outcome,
+        "id": found.run.id,
+        "suite": found.run.suite.get("suite", "-"),
+        "hosts": ", ".join(found.hosts) or "-",
+        "points": found.points,
+        "requests": found.requests,
+        "failed": found.failed,
+        "outcome": found.outcome,
         "records": str(path),
     }
 

@@ -154,3 +154,47 @@ def wait_for_stream(fleet: Site) -> None:
     """Until the slot's server says that a request is in flight."""
     look = f"curl -s -m 2 127.0.0.1:{fleet.port}/metrics | grep -q '^fleetctl_requests_running [1-9]'"
     fleet.lab.run("ct200", f"for n in $(seq 600); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=90)
+
+
+def test_arguments_that_would_not_reach_the_process_are_refused(fleet: Site) -> None:
+    fleet.services["fast"]["mode"] = "tree"
+    fleet.services["fast"]["drafter"] = "m"
+    fleet.write()
+    suite = fleet.folder / "playbooks/bench/quick.yaml"
+    suite.write_text(suite.read_text() + "vary: {budget: [8, 16]}\n")
+    said = bench(fleet, "fast", "--repeats", "1", expect=5)
+    assert said.count("cannot be measured with other arguments (budget)") >= 2
+    assert last(fleet).end.outcome == "failed" and fleet.active("good") == "active"
+
+
+def test_another_interrupt_does_not_stop_the_putting_back(fleet: Site) -> None:
+    fleet.service("good", address="0.0.0.0", load=6)
+    fleet.service("slow", address="0.0.0.0", itl=0.4)
+    fleet.run("deploy", "ct200", "--service", "good")
+    process = fleet.start("bench", "ct200", "slow", "--suite", "quick")
+    process_waits(fleet, "slow")
+    process.send_signal(signal.SIGINT)
+    active = f"systemctl is-active -q {fleet.slot}-good.service"
+    fleet.lab.run("ct200", f"for n in $(seq 600); do {active} && exit 0; sleep 0.1; done; exit 1", timeout=90)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "Traceback" not in err, out + err
+    assert "is being put back; ^C again" in err and "good is back" in err
+    assert serving(fleet) == "good"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_puts_back_too(fleet: Site, number: signal.Signals) -> None:
+    fleet.service("slow", address="0.0.0.0", itl=0.4)
+    process = fleet.start("bench", "ct200", "slow", "--suite", "quick")
+    process_waits(fleet, "slow")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "good is back" in err, out + err
+
+
+def process_waits(fleet: Site, name: str) -> None:
+    """Until ``name`` serves and has a request in flight."""
+    look = f"systemctl is-active -q {fleet.slot}-{name}.service"
+    fleet.lab.run("ct200", f"for n in $(seq 600); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=90)
+    wait_for_stream(fleet)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fleetctl.bench.asks import Round, calibration, characters_a_token, filler
 from fleetctl.bench.points import choose_services, copies, gpus_for, plan_bench
 from fleetctl.bench.prompts import Message, Prompt
+from fleetctl.bench.session import clock_jump
 from fleetctl.bench.suite import Suite
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Host
@@ -168,3 +169,8 @@ def test_prompts_are_filled_up_to_the_length_wanted() -> None:
     ask = calibration(400)
     assert characters_a_token(ask, made.request(made.point(), prompt_tokens=100)) == 4.0
     assert len(filler(321, "x")) == 321 and filler(50, "x") != filler(50, "y")
+
+
+def test_a_clock_that_is_set_is_told_from_one_that_drifts() -> None:
+    assert clock_jump(3605.0, 5.0) == 3600.0 and clock_jump(-3595.0, 5.0) == -3600.0
+    assert clock_jump(5.01, 5.0) == 0.0

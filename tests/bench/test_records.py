@@ -165,3 +165,13 @@ def test_points_of_a_killed_run_have_no_end(tmp_path: Path) -> None:
     recording = records.load(write(tmp_path, [made.run(), POINT, made.request(POINT)]))
     assert recording.ends == {} and recording.end.outcome == "interrupted"
     assert isinstance(recording.point(POINT.id), Point) and len(recording.of(POINT.id)) == 1
+
+
+def test_a_glance_counts_what_a_whole_reading_does(tmp_path: Path) -> None:
+    warm, failed = made.request(POINT, warmup=True), made.failed(POINT, "b")
+    path = write(tmp_path, made.whole(POINT, warm, made.request(POINT), failed))
+    found = records.glance(path)
+    assert (found.hosts, found.points, found.requests, found.failed) == (["ct200"], 1, 2, 1)
+    assert (found.run, found.outcome) == (made.run(), "done")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert records.glance(path).outcome == "interrupted"
