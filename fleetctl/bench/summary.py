@@ -88,7 +88,9 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
     recordings = sorted(recordings, key=lambda recording: recording.run.started)
     model = _one_model(recordings)
     gathered = _gather(recordings)
-    names = name_points([one.point for one in gathered], [one.first.id for one in gathered])
+    names = name_points(
+        [one.point for one in gathered], [one.first.id for one in gathered], [one.by for one in gathered]
+    )
     points = {
         name.whole: summarize_point(one.point, name, one.visits, one.ends)
         for one, name in zip(gathered, names, strict=True)
@@ -117,6 +119,11 @@ class _Gathered:
     ends: list[PointEnd] = field(default_factory=list)
     repeats: int = 0
 
+    @property
+    def by(self) -> str | None:
+        """The load generator that measured it; None for fleetctl's own client."""
+        return self.visits[0].request.by if self.visits else None
+
     def take(self, recording: Recording, ids: set[str]) -> None:
         """Add a run's requests, its repeats behind those of the runs before."""
         taken: set[tuple[str, int]] = set()
@@ -134,15 +141,23 @@ class _Gathered:
 def _gather(recordings: Sequence[Recording]) -> list[_Gathered]:
     """The points of all runs, each once: those of one digest in one place of a host are one."""
     found: dict[tuple[str, str, str], _Gathered] = {}
+    given = {recording.run.id for recording in recordings}
     for recording in recordings:
         ids: dict[tuple[str, str, str], set[str]] = {}
         for point in recording.points:
             key = (point.host, point.slot, point.digest or point.id)
             found.setdefault(key, _Gathered(point, recording.run))
-            ids.setdefault(key, set()).add(point.id)
+            if not _taken_over(recording, point.id, given):
+                ids.setdefault(key, set()).add(point.id)
         for key, names in ids.items():
             found[key].take(recording, names)
     return list(found.values())
+
+
+def _taken_over(recording: Recording, point: str, given: set[str]) -> bool:
+    """Whether a sweep only repeats here what another of the ``given`` runs has measured."""
+    end = recording.ends.get(point)
+    return end is not None and any(end.why.startswith(f"measured before, in run {run}") for run in given)
 
 
 def _one_model(recordings: Sequence[Recording]) -> str:

@@ -67,6 +67,24 @@ def test_runs_of_one_digest_are_one_point_and_others_are_told_apart(tmp_path: Pa
     assert "ddtree (20261129T100000)" in other.points
 
 
+def test_what_a_sweep_took_over_from_an_earlier_run_is_counted_once(tmp_path: Path) -> None:
+    first = load(synthetic.write(tmp_path, SAME, identity="20261129T100000Z-x-aaaa"))
+    taken = load(synthetic.write(tmp_path, SAME, identity="20261129T110000Z-y-bbbb"))
+    why = f"measured before, in run {first.run.id}"
+    taken = replace(taken, ends={name: replace(end, why=why) for name, end in taken.ends.items()})
+    assert summarize([first, taken]).points["ddtree"].counted == 15
+    assert summarize([taken]).points["ddtree"].counted == 15
+
+
+def test_another_load_generators_requests_are_told_apart(tmp_path: Path) -> None:
+    own = synthetic.write(tmp_path, SAME, identity="own")
+    theirs = [replace(spec, digest=f"aiperf-{spec.service}") for spec in SAME]
+    other = synthetic.write(
+        tmp_path, theirs, identity="other", change=lambda one: replace(one, by="aiperf 0.12")
+    )
+    assert {"ddtree", "ddtree by aiperf 0.12"} <= set(summary_of(own, other).points)
+
+
 def test_two_models_are_refused_and_named(tmp_path: Path) -> None:
     one = synthetic.write(tmp_path, identity="one")
     two = synthetic.write(tmp_path, [replace(spec, model="qwen3") for spec in FOUR], identity="two")
