@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from fleetctl.agent import systemd
-
-if TYPE_CHECKING:
-    from http import client
+from fleetctl.agent.http import request
 
 LISTEN = "0A"
-ANSWER_BYTES = 1 << 20
 
 
 def port_owner(port: int) -> Optional[Dict[str, Any]]:
@@ -108,43 +103,5 @@ def _holder(inodes: Iterable[str]) -> Optional[int]:
 def http(
     method: str, port: int, path: str, body: Any = None, timeout: float = 5.0
 ) -> Tuple[Optional[int], bytes]:
-    """One request to this host's port: status and body, at most 1 MiB.
-
-    ``(None, reason)`` where no answer came. ``timeout`` bounds the whole, a body that trickles included.
-    """
-    from http import client
-
-    deadline = time.monotonic() + timeout
-    connection = client.HTTPConnection(address(port), port, timeout=timeout)
-    try:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "Connection": "close"}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
-        connection.request(method, path, data, headers)
-        held = connection.sock
-        answer = connection.getresponse()
-        return answer.status, _read(answer, held, deadline)
-    except socket.timeout:
-        return None, f"no answer within {timeout:g} s".encode()
-    except (OSError, client.HTTPException, ValueError) as error:
-        return None, (str(error) or type(error).__name__).encode()
-    finally:
-        connection.close()
-
-
-def _read(answer: client.HTTPResponse, held: Optional[socket.socket], deadline: float) -> bytes:
-    parts = []
-    left = ANSWER_BYTES
-    while left > 0:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise socket.timeout()
-        if held is not None and held.fileno() >= 0:
-            held.settimeout(remaining)
-        part = answer.read1(min(left, 65536))
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    """One request to this host's port: status and body, as :func:`http.request`."""
+    return request(method, address(port), port, path, body, timeout)

@@ -110,7 +110,7 @@ def _run_fleet(output: Output, hosts: Sequence[Host], work: Work, request: Reque
 
 def _table(output: Output, hosts: Sequence[Host]) -> AbstractContextManager[Listener]:
     """A live table of the hosts on a terminal, else their events as of one host."""
-    if output.json or not output.progress.is_terminal:
+    if output.json or not output.is_live:
         return progress(output)
     from fleetctl.cli.fleet_table import fleet_table
 

@@ -239,6 +239,11 @@ def test_a_sending_that_was_cut_leaves_nothing_that_counts(start_sshd: Start) ->
         assert opened.call("history") == []
 
 
+def has_same_python(opened: Agent) -> bool:
+    """Whether the agent runs by the Python whose bytecode it was sent with."""
+    return str(opened.hello["python"]).split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+
+
 def test_old_agents_go_and_the_recent_ones_stay(start_sshd: Start) -> None:
     server = start_sshd()
     folder = "/var/lib/fleetctl/agent"
@@ -247,15 +252,30 @@ def test_old_agents_go_and_the_recent_ones_stay(start_sshd: Start) -> None:
         'for n in 1 2 3 4; do touch -d "$n days ago" $n.pyz; done'
     )
     server.inside(f"mkdir {folder}/1 {folder}/7")
-    with open_agent(server.host()):
-        files = {f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz"}
-        left = {*files, payload().digest, "7"}
+    with open_agent(server.host()) as opened:
+        left = {f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz", "7"}
+        left |= set() if has_same_python(opened) else {payload().digest}
         wait_for(lambda: set(server.inside(f"ls {folder}").split()) == left)
 
 
-def test_the_second_start_finds_bytecode(start_sshd: Start) -> None:
+def test_a_host_with_the_same_python_has_bytecode_from_the_first_start(start_sshd: Start) -> None:
     server = start_sshd()
-    unpacked = f"/var/lib/fleetctl/agent/{payload().digest}"
+    with open_agent(server.host()) as opened:
+        opened.call("facts")
+    assert has_same_python(opened) == (
+        server.inside("ls /var/lib/fleetctl/agent") == f"{payload().digest}.pyz\n"
+    )
+
+
+def test_the_second_start_finds_bytecode(start_sshd: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fleetctl.transport import agent as transport
+    from fleetctl.transport.payload import pack, sources
+
+    monkeypatch.setattr("fleetctl.transport.payload._bytecode", lambda name, source: b"of another Python")
+    plain = pack(sources())
+    monkeypatch.setattr(transport, "payload", lambda: plain)
+    server = start_sshd()
+    unpacked = f"/var/lib/fleetctl/agent/{plain.digest}"
     with open_agent(server.host()) as opened:
         wait_for(lambda: server.inside(f"ls -d {unpacked} || true"))
     with open_agent(server.host()) as opened:
