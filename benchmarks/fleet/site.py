@@ -110,7 +110,7 @@ class Site:
 
 @contextmanager
 def booted(folder: Path, count: int) -> Iterator[Site]:
-    """``count`` lab hosts with the stand-in and an empty venv, nothing of any tool on them; down at the end."""
+    """``count`` lab hosts without GPUs, with the stand-in and an empty venv, bare of any tool; down at the end."""
     written = folder / "lab"
     written.mkdir(parents=True)
     (folder / "templates/systemd").mkdir(parents=True)
@@ -124,7 +124,9 @@ def booted(folder: Path, count: int) -> Iterator[Site]:
         WATCHERS.write_text(str(max(int(inotify), 16 * count)))
         lab.up(made, lambda line: None)
         for host in made:
-            (HostPaths(host.name).root / "usr/local/lib/standin.py").write_bytes(STANDIN.read_bytes())
+            local = HostPaths(host.name).root / "usr/local"
+            (local / "lib/standin.py").write_bytes(STANDIN.read_bytes())
+            (local / "bin/nvidia-smi").unlink()
         site = Site(folder, made)
         site._on_all("/usr/bin/python3 -m venv --without-pip /opt/bench")
         time.sleep(2)
