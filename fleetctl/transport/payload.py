@@ -1,7 +1,7 @@
 """The agent as one file, the same bytes for the same sources and Python: a zipapp of what runs on hosts.
 
-That is ``fleetctl/agent``, ``fleetctl/abi`` and of pyelftools what ``fleetctl/abi`` imports; of fleetctl's own also
-this Python's bytecode, which spares a host with the same Python half of the agent's start. Others use the sources.
+That is ``fleetctl/agent``, ``fleetctl/abi`` and of pyelftools what ``fleetctl/abi`` imports; also this Python's
+bytecode of all of it, which spares a host with the same Python half of the agent's start. Others use the sources.
 Packing takes 0.2 s, so what was packed is kept in the operator's cache by the digest of its sources.
 """
 
@@ -29,7 +29,6 @@ ELFTOOLS_ELF = ("__init__.py", "enums.py", "structs.py")
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 MARSHAL = 2
 """Its later formats differ from run to run, in which objects they share."""
-LAYOUT = b"1"
 KEEP_S = 7 * 86400.0
 
 
@@ -69,13 +68,12 @@ def sources() -> dict[str, bytes]:
 
 
 def pack(files: Mapping[str, bytes]) -> Payload:
-    """Pack files, compressed, each of fleetctl's own with its bytecode beside it."""
+    """Pack files, compressed, each with its bytecode beside it."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             _add(archive, name, content)
-            if not name.startswith("elftools/"):
-                _add(archive, f"{name}c", _bytecode(name, content))
+            _add(archive, f"{name}c", _bytecode(name, content))
     return _payload(buffer.getvalue())
 
 
@@ -105,9 +103,10 @@ def _cache() -> Path:
 
 
 def _key(files: Mapping[str, bytes]) -> str:
+    """What decides the packed bytes: the files, this module, this Python."""
     import importlib.util
 
-    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER + LAYOUT)
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER + Path(__file__).read_bytes())
     for name, content in files.items():
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
