@@ -45,6 +45,9 @@ def start(args: Json, emit: Emit) -> Json:
         (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
+    except PermissionError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"

@@ -27,17 +27,19 @@ NOISE_LIMIT = 64 * 1024
 WORD = "fleetctl-agent "
 
 START = """
-f={folder}/{digest}.pyz
-fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }}
-p=/usr/bin/python3
-[ -x $p ] || p=$(command -v python3) || fail no-python
-if [ ! -f $f ]; then
-  mkdir -p {folder} && true >$f.$$ || fail no-room
-  echo fleetctl-agent send
-  head -c {size} >$f.$$ && [ $(wc -c <$f.$$) = {size} ] && mv $f.$$ $f || fail no-room
-fi
+echo;
+f={folder}/{digest}.pyz;
+fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }};
+p=/usr/bin/python3;
+[ -x $p ] || p=$(command -v python3) || fail no-python;
+[ -f $f ] || {{
+  mkdir -p {folder} && true >$f.$$ || fail no-room;
+  echo fleetctl-agent send;
+  head -c {size} >$f.$$ && [ $(wc -c <$f.$$) = {size} ] && mv $f.$$ $f || fail no-room;
+}};
 exec $p -I -S $f serve
 """
+"""Sent as one line: csh takes no newline in quotes. The first echo ends what a start-up file printed."""
 
 STABLE = "is the host up and the network stable?"
 AFTERWARDS = {
@@ -136,6 +138,7 @@ class Agent:
     def start(self, agent: Payload) -> None:
         """Start the agent, sending it first where the host lacks it, and read its hello."""
         script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data))
+        script = " ".join(script.split())
         from fleetctl.transport.quick import paramiko
 
         self._channel.settimeout(HELLO_S)

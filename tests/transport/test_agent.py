@@ -217,6 +217,31 @@ def test_a_python_elsewhere_on_the_path_will_do(start_sshd: Start, tmp_path: Pat
         assert opened.call("history") == []
 
 
+OLD = """#!/bin/sh
+exec {python} -c 'import runpy, sys
+sys.version_info = (3, 7, 16, "final", 0)
+sys.argv = [word for word in sys.argv[1:] if word not in ("-I", "-S")]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+
+
+def test_a_python_that_is_too_old_and_a_newer_one_beside_it(start_sshd: Start, tmp_path: Path) -> None:
+    server = without_python(start_sshd, tmp_path / "bin")
+    real = Path(sys.executable).resolve()
+    (tmp_path / "bin/python3").write_text(OLD.format(python=real))
+    (tmp_path / "bin/python3").chmod(0o755)
+    with (
+        pytest.raises(FleetError, match="the host's python3 is too old") as caught,
+        open_agent(server.host()),
+    ):
+        pass
+    assert caught.value.exit == Exit.UNREACHABLE
+    assert "3.9 or later" in caught.value.fix and "old-python" in caught.value.evidence[0]
+    (tmp_path / "bin/python3.11").symlink_to(real)
+    with open_agent(server.host()) as opened:
+        assert opened.call("history") == []
+
+
 def test_a_full_disk_and_a_read_only_one(start_sshd: Start) -> None:
     server = start_sshd()
     server.inside("head -c 9M /dev/zero >/var/lib/fleetctl/fill || true")
