@@ -8,11 +8,11 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # torch for the CPU: the registry's own build brings gigabytes of CUDA. An index that cannot be reached is passed over.
 PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
 TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
-SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv sudo
+SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv sudo zsh fish tcsh
 # What tests look at reports with: a browser, and of TeX Live what makes the PDF (600 MB, 40 s).
 LOOK   := chromium texlive-latex-recommended texlive-pictures lmodern
 
-.PHONY: demo test check docs bench-doctor lab-down clean
+.PHONY: demo test check docs bench-doctor bench-fleet lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
@@ -32,7 +32,7 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.system
 	@touch $@
 
 $(VENV)/.system:
-	@command -v systemd-nspawn sshd ip rsync sudo >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	@command -v systemd-nspawn sshd ip rsync sudo zsh fish tcsh >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "== system packages: $(SYSTEM)"; \
 	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SYSTEM); }
 	@mkdir -p $(VENV) && touch $@
@@ -49,6 +49,18 @@ $(VENV)/.look: $(VENV)/.system
 bench-doctor: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.doctor
 
+# The peers have an environment of their own: nothing of fleetctl needs them.
+bench-fleet: $(VENV)/.ready $(VENV)-bench/.ready
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.fleet --peers $(VENV)-bench \
+	  --json benchmarks/results/fleet.json
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.fleet.memory --json benchmarks/results/fleet_memory.json
+
+$(VENV)-bench/.ready:
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --disable-pip-version-check \
+	  'pyinfra==3.10.*' 'ansible-core==2.19.*' 'mitogen==0.3.54'
+	@touch $@
+
 lab-down:
 	$(SUDO) $(BIN)/python -m fleetctl lab down
 
@@ -56,4 +68,4 @@ docs: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.doctor.document docs/doctor.md
 
 clean:
-	rm -rf $(VENV) .fleetctl
+	rm -rf $(VENV) $(VENV)-bench .fleetctl

@@ -46,6 +46,7 @@ def start(args: Json, emit: Emit) -> Json:
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
     except PermissionError:
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)

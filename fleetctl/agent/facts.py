@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent import gpus, net, paths, systemd
+from fleetctl.agent import net, paths, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.parts import Parts
 
@@ -32,7 +32,7 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
     parts = Parts()
     parts.ask("ports", {}, port_owners, [place["port"] for place in slots.values()])
     parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
-    parts.ask("gpus", None, gpus.query if args.get("gpus", True) else lambda: None)
+    parts.ask("gpus", None, _gpus if args.get("gpus", True) else lambda: None)
     for slot, place in slots.items():
         parts.ask(f"slots.{slot}", None, slot_state, slot)
         parts.ask(f"service.{slot}", no_service("not asked"), service_facts, slot, place)
@@ -54,6 +54,12 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
         },
         "errors": parts.errors,
     }
+
+
+def _gpus() -> Dict[str, Any]:
+    from fleetctl.agent import gpus
+
+    return gpus.query()
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:

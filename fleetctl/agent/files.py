@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = str(path.parent / f".{path.name}.{os.urandom(6).hex()}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             out.write(text)

@@ -42,6 +42,7 @@ def acquire(slot: str, plan: Dict[str, Any], patience_s: float) -> int:
         "service": plan["new"].get("service"),
         "unit": plan["new"]["unit"],
         "operator": plan.get("operator"),
+        "from": plan.get("from"),
         "since": time.time(),
         "pid": os.getpid(),
     }
@@ -74,6 +75,7 @@ def locked(slot: str, by: Dict[str, Any]) -> AgentError:
     since = by.get("since")
     age = f", for {max(time.time() - since, 0):.0f} s" if isinstance(since, (int, float)) else ""
     who = f" of {by['operator']}" if by.get("operator") else ""
+    who += f" from {by['from']}" if by.get("from") else ""
     return AgentError(
         f"slot {slot} is locked by rollout {by.get('rollout', '(starting or ending)')}{who}{age}",
         where=str(path_of(slot)),

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional, Tuple
 
 from fleetctl.agent import systemd
-
-if TYPE_CHECKING:
-    from http import client
-
-LISTEN = "0A"
-ANSWER_BYTES = 1 << 20
+from fleetctl.agent.http import request
+from fleetctl.agent.sockets import listeners
 
 
 def port_owner(port: int) -> Optional[Dict[str, Any]]:
@@ -58,38 +50,14 @@ def address(port: int) -> str:
 def listening() -> Dict[int, Dict[str, str]]:
     """Every TCP port that something listens on, IPv4 and IPv6: ``{port: {socket's inode: address to reach it}}``."""
     found: Dict[int, Dict[str, str]] = {}
-    for fields, local, number in _sockets():
-        found.setdefault(int(number, 16), {})[fields[9]] = _address(local)
+    for one in listeners():
+        found.setdefault(one.port, {})[one.inode] = one.address
     return found
 
 
 def _listeners(port: int) -> Dict[str, str]:
     """The inodes of sockets that listen on the port, IPv4 and IPv6, each with the address to reach it by."""
-    wanted = f"{port:04X}"
-    return {fields[9]: _address(local) for fields, local, number in _sockets() if number == wanted}
-
-
-def _sockets() -> Iterator[Tuple[List[str], str, str]]:
-    """Of each listening socket: its fields in /proc/net, its address and port in hexadecimal digits."""
-    for name in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        for line in lines:
-            fields = line.split()
-            local, _, number = fields[1].partition(":")
-            if fields[3] == LISTEN:
-                yield fields, local, number
-
-
-def _address(digits: str) -> str:
-    """An address of /proc/net/tcp (32-bit words in the machine's order), with loopback for "any"."""
-    words = [bytes.fromhex(digits[at : at + 8]) for at in range(0, len(digits), 8)]
-    packed = b"".join(word[::-1] if sys.byteorder == "little" else word for word in words)
-    if len(packed) == 16:
-        return socket.inet_ntop(socket.AF_INET6, packed if any(packed) else packed[:15] + b"\x01")
-    return socket.inet_ntop(socket.AF_INET, packed if any(packed) else b"\x7f\x00\x00\x01")
+    return {one.inode: one.address for one in listeners() if one.port == port}
 
 
 def _holder(inodes: Iterable[str]) -> Optional[int]:
@@ -108,43 +76,5 @@ def _holder(inodes: Iterable[str]) -> Optional[int]:
 def http(
     method: str, port: int, path: str, body: Any = None, timeout: float = 5.0
 ) -> Tuple[Optional[int], bytes]:
-    """One request to this host's port: status and body, at most 1 MiB.
-
-    ``(None, reason)`` where no answer came. ``timeout`` bounds the whole, a body that trickles included.
-    """
-    from http import client
-
-    deadline = time.monotonic() + timeout
-    connection = client.HTTPConnection(address(port), port, timeout=timeout)
-    try:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "Connection": "close"}
-        if data is not None:
-            headers["Content-Type"] = "application/json"
-        connection.request(method, path, data, headers)
-        held = connection.sock
-        answer = connection.getresponse()
-        return answer.status, _read(answer, held, deadline)
-    except socket.timeout:
-        return None, f"no answer within {timeout:g} s".encode()
-    except (OSError, client.HTTPException, ValueError) as error:
-        return None, (str(error) or type(error).__name__).encode()
-    finally:
-        connection.close()
-
-
-def _read(answer: client.HTTPResponse, held: Optional[socket.socket], deadline: float) -> bytes:
-    parts = []
-    left = ANSWER_BYTES
-    while left > 0:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise socket.timeout()
-        if held is not None and held.fileno() >= 0:
-            held.settimeout(remaining)
-        part = answer.read1(min(left, 65536))
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)
+    """One request to this host's port: status and body, as :func:`http.request`."""
+    return request(method, address(port), port, path, body, timeout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
@@ -67,6 +66,8 @@ class Rollout:
         except OSError as error:
             return self._back(str(error), disk_fix(error))
         except Exception as bug:
+            import traceback
+
             fix = "a bug in fleetctl: report it with the lines below"
             return self._back(f"{type(bug).__name__}: {bug}", fix, traceback.format_exc().splitlines())
 

@@ -137,11 +137,11 @@ def _bug(error: BaseException, trace: str) -> Dict[str, Any]:
 
 
 def _settle(program: Path) -> None:
-    """Unpack this agent beside its file, once, and remove old ones; a host that refuses goes without."""
+    """Unpack this agent, once, where its bytecode is of another Python; remove old ones. A refusal is none's fault."""
     try:
         os.utime(program)
         unpacked = program.with_suffix("")
-        if not unpacked.is_dir():
+        if not __file__.endswith(".pyc") and not unpacked.is_dir():
             _unpack(program, unpacked)
         _prune(program.parent)
     except OSError:

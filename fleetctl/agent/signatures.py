@@ -24,15 +24,33 @@ SUSPICIOUS = (
 Signature = Dict[str, Any]
 
 
+class Pattern:
+    """A regular expression, compiled when a line is first held against it; one that is none never matches."""
+
+    def __init__(self, text: Any) -> None:
+        self._text = text
+        self._compiled: "Optional[re.Pattern[str]]" = None
+
+    def search(self, line: str) -> bool:
+        """Whether it is found in the line."""
+        if self._text is not None:
+            try:
+                self._compiled = re.compile(self._text)
+            except (re.error, TypeError):
+                self._compiled = None
+            self._text = None
+        return self._compiled is not None and self._compiled.search(line) is not None
+
+
 class Group:
     """Signatures in order, found by the words of which one stands in each line that a pattern matches."""
 
     def __init__(self) -> None:
-        self._entries: List[Tuple["re.Pattern[str]", Signature]] = []
+        self._entries: List[Tuple[Pattern, Signature]] = []
         self._words: List[Tuple[str, int]] = []
         self._wordless: List[int] = []
 
-    def add(self, pattern: "re.Pattern[str]", signature: Signature) -> None:
+    def add(self, pattern: Pattern, signature: Signature) -> None:
         """One more, behind the others."""
         at = len(self._entries)
         self._entries.append((pattern, signature))
@@ -52,7 +70,7 @@ class Group:
 
 
 class Signatures:
-    """A table of signatures, compiled once. One that is no regular expression never matches.
+    """A table of signatures; few of its patterns are ever held against a line, and only those are compiled.
 
     ``fatal`` ones end a wait at once. ``likely`` ones name a cause after the fact, in lines that look
     suspicious (``thorough``: in any line). ``fragments``: a line with none of them matches nothing; they hold
@@ -60,15 +78,12 @@ class Signatures:
     """
 
     def __init__(self, table: Sequence[Signature], thorough: bool = False) -> None:
-        self._harmless: List["re.Pattern[str]"] = []
+        self._harmless: List[Pattern] = []
         self._known = Group()
         self._fatal = Group()
         certain: List[Sequence[str]] = []
         for signature in table:
-            try:
-                pattern = re.compile(signature["pattern"])
-            except (re.error, KeyError, TypeError):
-                continue
+            pattern = Pattern(signature.get("pattern"))
             if signature.get("verdict") == "harmless":
                 self._harmless.append(pattern)
                 continue

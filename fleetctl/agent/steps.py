@@ -162,7 +162,10 @@ def install(work: Work) -> None:
     as_it_was = text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
     if text is not None and not as_it_was:
         files.write(systemd.UNITS / unit, text)
-    systemd.daemon_reload()
+    if there["fragment"] or there["file"]["kind"] != "absent":
+        systemd.daemon_reload()
+    else:
+        systemd.take_in(unit)
     work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place")
 
 

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Set
 
@@ -108,6 +107,14 @@ def daemon_reload() -> None:
     return _act("daemon-reload")
 
 
+def take_in(unit: str) -> None:
+    """Make systemd know the unit's file as it is; one that it has not read yet needs no reload of all units."""
+    known = show([unit])[unit]
+    at_its_place = known.get("FragmentPath") == str(UNITS / unit)
+    if known.get("LoadState") != "loaded" or not at_its_place or known.get("NeedDaemonReload") != "no":
+        daemon_reload()
+
+
 def start(unit: str) -> None:
     """Queue the start and return; the probes see what becomes of it."""
     if supervised.in_charge():
@@ -162,6 +169,8 @@ def verify(text: str, name: str) -> List[str]:
     """What ``systemd-analyze verify`` says of a unit; its status is 0 on unknown keys, so any line counts."""
     if supervised.in_charge():
         return supervised.verify(text, name)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="fleetctl-verify-") as folder:
         path = Path(folder) / name
         path.write_text(text)

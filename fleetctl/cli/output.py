@@ -40,6 +40,19 @@ class Output:
         """Rich's console on stderr, for what is said while a command works."""
         return _console(stderr=True)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether progress goes to a terminal; where it does not, Rich is not even imported."""
+        return sys.stderr.isatty() and self.progress.is_terminal
+
+    def note(self, text: str) -> None:
+        """A line of progress."""
+        if sys.stderr.isatty():
+            self.progress.print(clean(text), markup=False, highlight=False)
+            return
+        with self._lock:
+            print(clean(text) + "\n", end="", flush=True, file=_Steady(sys.stderr))
+
     def line(self, text: str = "") -> None:
         """A line of the result."""
         self._write(clean(text))

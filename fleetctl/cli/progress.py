@@ -25,7 +25,7 @@ def progress(output: Output) -> Iterator[Listener]:
     """The listener that fits where the output goes; progress is written to stderr, JSON events to stdout."""
     if output.json:
         yield output.event
-    elif output.progress.is_terminal:
+    elif output.is_live:
         yield from _live(output)
     else:
         yield _Plain(output)
@@ -54,9 +54,7 @@ class _Plain:
                 return
             self._said[key] = now
         mark = MARKS.get(event["state"], "")
-        self._output.progress.print(
-            f"{describe(event)}{f' · {mark}' if mark else ''}", markup=False, highlight=False
-        )
+        self._output.note(f"{describe(event)}{f' · {mark}' if mark else ''}")
 
 
 def _live(output: Output) -> Iterator[Listener]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import typer
@@ -10,33 +12,109 @@ import typer
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import Listener, progress
 from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
+from fleetctl.inventory.select import require_apart
 from fleetctl.rollout.deploy import Outcome
+from fleetctl.rollout.fleet_record import FleetRecord, done_before, host_digest
+from fleetctl.rollout.fleet_run import End, FleetRollout, Left, Work
 from fleetctl.rollout.interrupt import Interrupt
-from fleetctl.transport import fleet
+from fleetctl.rollout.waves import Pace
+from fleetctl.transport import fleet as transport
 
-Work = Callable[[Host, Interrupt, Listener], Outcome]
+
+@dataclass(frozen=True)
+class Request:
+    """What a rollout on many hosts is to be known by: ``said`` is what the operator asked for (``kind`` and more),
+    ``services`` the service to be started by the host's name, ``slots`` the slot."""
+
+    fleet: Fleet
+    said: Mapping[str, Any]
+    slots: Mapping[str, str]
+    services: Mapping[str, str] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
+    resume: bool = False
+    plan: bool = False
 
 
-def run_rollouts(hosts: Sequence[Host], work: Work, *, json: bool) -> None:
+def run_rollouts(hosts: Sequence[Host], work: Work, request: Request, *, json: bool) -> None:
     """Run one rollout a host, print what became of each, and exit with what the whole came to.
 
     A single host's error is raised as it is; of several hosts, exit 8 says that part of them failed.
     """
     output = Output(json=json)
+    if len(hosts) == 1 and not request.resume:
+        _run_one(output, hosts[0], work)
+    require_apart(hosts)
+    if request.plan:
+        _run_plans(output, hosts, work, request)
+    _run_fleet(output, hosts, work, request)
+
+
+def _run_one(output: Output, host: Host, work: Work) -> None:
     interrupt = Interrupt()
     with progress(output) as listener, interrupt.installed(listener):
-        if len(hosts) == 1:
-            ends: dict[str, Outcome | FleetError] = {hosts[0].name: work(hosts[0], interrupt, listener)}
-        else:
-            ends = fleet.on_hosts(hosts, lambda host: work(host, interrupt, _named(host, listener)))
+        outcome = work(host, interrupt, listener)
+    _print_outcome(output, outcome)
+    raise typer.Exit(int(_exit_code({host.name: outcome}, interrupt)))
+
+
+def _run_plans(output: Output, hosts: Sequence[Host], work: Work, request: Request) -> None:
+    interrupt = Interrupt()
+    with progress(output) as listener, interrupt.installed(listener):
+        ends: dict[str, End] = {
+            **transport.on_hosts(
+                hosts, lambda host: work(host, interrupt, _named(host, listener)), request.pace.max_parallel
+            )
+        }
     for end in ends.values():
-        if isinstance(end, FleetError):
-            output.print_error(end)
-        else:
-            _print_outcome(output, end)
-    if code := _exit_code(ends, interrupt):
-        raise typer.Exit(int(code))
+        _print_end(output, end)
+    raise typer.Exit(int(_exit_code(ends, interrupt)))
+
+
+def _run_fleet(output: Output, hosts: Sequence[Host], work: Work, request: Request) -> None:
+    interrupt = Interrupt()
+    said, fleet = dict(request.said), request.fleet
+    digests = {
+        name: host_digest(fleet, fleet.hosts[name], service, said)
+        for name, service in request.services.items()
+    }
+    skipped: dict[str, str] = {}
+    if request.resume:
+        last, done = done_before(fleet.root, said, digests)
+        skipped = {host.name: f"done by rollout {last}" for host in hosts if host.name in done}
+    heads = {
+        host.name: {
+            "service": request.services.get(host.name),
+            "slot": request.slots[host.name],
+            "digest": digests.get(host.name),
+        }
+        for host in hosts
+    }
+    record = FleetRecord(fleet.root, said, heads, asdict(request.pace))
+    try:
+        with _table(output, hosts) as listener, interrupt.installed(listener):
+            run = FleetRollout(
+                hosts, request.slots, work, request.pace, interrupt, listener, record, skipped=skipped
+            )
+            ends = run.run()
+        code = _exit_code(ends, interrupt)
+        record.write({"end": int(code), **_counts(ends)})
+    finally:
+        record.close()
+    for end in ends.values():
+        _print_end(output, end)
+    _print_sum(output, ends, record, code)
+    raise typer.Exit(int(code))
+
+
+def _table(output: Output, hosts: Sequence[Host]) -> AbstractContextManager[Listener]:
+    """A live table of the hosts on a terminal, else their events as of one host."""
+    if output.json or not output.is_live:
+        return progress(output)
+    from fleetctl.cli.fleet_table import fleet_table
+
+    return fleet_table(output, [host.name for host in hosts])
 
 
 def _named(host: Host, listener: Listener) -> Listener:
@@ -46,16 +124,55 @@ def _named(host: Host, listener: Listener) -> Listener:
     return listen
 
 
-def _exit_code(ends: dict[str, Outcome | FleetError], interrupt: Interrupt) -> Exit:
-    outcomes = [end for end in ends.values() if isinstance(end, Outcome)]
-    if any(isinstance(end, FleetError) and end.exit == Exit.NOT_RESTORED for end in ends.values()):
+def _exit_code(ends: Mapping[str, End], interrupt: Interrupt) -> Exit:
+    errors = [end for end in ends.values() if isinstance(end, FleetError)]
+    if any(error.exit == Exit.NOT_RESTORED for error in errors):
         return Exit.NOT_RESTORED
-    if len(outcomes) < len(ends):
-        return Exit.INTERRUPTED if interrupt.asked else fleet.exit_code(ends)
-    planned = [outcome for outcome in outcomes if outcome.verdict == "planned"]
+    left = any(isinstance(end, Left) and end.verdict == "not-begun" for end in ends.values())
+    if errors or left:
+        if interrupt.asked:
+            return Exit.INTERRUPTED
+        return Exit.PARTIAL if left else transport.exit_code(ends)
+    planned = [end for end in ends.values() if isinstance(end, Outcome) and end.verdict == "planned"]
     if any(finding["severity"] == "error" for outcome in planned for finding in outcome.findings):
         return Exit.PREFLIGHT
     return Exit.PLAN_CHANGES if planned else Exit.OK
+
+
+def _counts(ends: Mapping[str, End]) -> dict[str, list[str]]:
+    """Names of the hosts by what became of them."""
+    counts: dict[str, list[str]] = {"done": [], "unchanged": [], "skipped": [], "failed": [], "not-begun": []}
+    for name, end in ends.items():
+        counts["failed" if isinstance(end, FleetError) else end.verdict].append(name)
+    return counts
+
+
+def _print_sum(output: Output, ends: Mapping[str, End], record: FleetRecord, code: Exit) -> None:
+    counts = _counts(ends)
+    if output.json:
+        output.event({"fleet": {"id": record.id, "record": str(record.path), "exit": int(code), **counts}})
+        return
+    words = {"done": "done", "unchanged": "as wanted before", "skipped": "skipped", "not-begun": "not begun"}
+    parts = [
+        f"{len(counts[name])} {said}" for name, said in (*words.items(), ("failed", "failed")) if counts[name]
+    ]
+    output.line(f"{len(ends)} hosts: {', '.join(parts)}; record {record.path}")
+    if counts["failed"] or counts["not-begun"]:
+        output.line("the same command with --resume does those that are not done")
+
+
+def _print_end(output: Output, end: End) -> None:
+    if isinstance(end, FleetError):
+        output.print_error(end)
+    elif isinstance(end, Left):
+        if output.json:
+            output.event({"outcome": end.to_dict()})
+        else:
+            output.line(
+                f"{end.host}: {'not begun' if end.verdict == 'not-begun' else end.verdict}, {end.why}"
+            )
+    else:
+        _print_outcome(output, end)
 
 
 def _print_outcome(output: Output, outcome: Outcome) -> None:

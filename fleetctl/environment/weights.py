@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.environment.events import OnEvent
-from fleetctl.environment.ship import sending
-from fleetctl.environment.wheelhouse import sha256
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import ModelRef
 from fleetctl.transport.agent import Agent
-from fleetctl.transport.bulk import push
 from fleetctl.transport.settings import Host
 
 CACHE = ".fleetctl/digests"
@@ -129,6 +126,9 @@ def apply_model(agent: Agent, host: Host, plan: ModelPlan, on_event: OnEvent) ->
         )
     text = f"send the model {source.name}, {plan.send_bytes / 1e6:.1f} MB"
     on_event({"step": "send", "state": "begin", "text": text})
+    from fleetctl.environment.ship import sending
+    from fleetctl.transport.bulk import push
+
     push(host, sorted(source.iterdir()), f"{path}.partial", sending(on_event))
     agent.call("model.commit", timeout=None, path=path, digest=plan.digest, files=plan.files)
     on_event({"step": "send", "state": "ok", "text": text})
@@ -142,6 +142,8 @@ def fingerprint(source: Path, cache: Path) -> tuple[str, dict[str, int]]:
     """
     if not source.is_dir():
         raise FleetError("the model's source is no folder", where=str(source), fix="correct `source`")
+    from fleetctl.environment.wheelhouse import sha256
+
     memory = cache / f"{hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]}.json"
     try:
         known: dict[str, Any] = json.loads(memory.read_text())

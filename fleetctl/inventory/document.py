@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 Key = tuple[str | int, ...]
+GROUP_FILES = ("groups.yaml", "groups.yml")
+"""The files of an inventory's folder that describe no host."""
 
 
 @dataclass(frozen=True)

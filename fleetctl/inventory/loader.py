@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fleetctl.errors import FleetError
 from fleetctl.inventory.check import check_host
-from fleetctl.inventory.document import Document, Problem, read
+from fleetctl.inventory.document import GROUP_FILES, Document, Problem, read
+from fleetctl.inventory.groups import read_groups, unmeant
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.problems import structure
 
@@ -27,12 +28,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Fleet:
-    """The fleet folder, the inventory's folder in it, and the hosts by name."""
+    """The fleet folder, the inventory's folder in it, the hosts by name, and the groups' selectors."""
 
     root: Path
     inventory: Path
     hosts: Mapping[str, Host]
     sources: Mapping[str, Source] = field(repr=False)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def where(self, host: str, *key: str | int) -> str:
         """``file:line`` of a key of ``host``: ``where("ct200", "services", "ddtree", "slot")``."""
@@ -41,7 +43,7 @@ class Fleet:
 
 
 def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
-    """Read the ``*.yaml`` and ``*.yml`` files of ``root/inventory``.
+    """Read the ``*.yaml`` and ``*.yml`` files of ``root/inventory``: a host each, but for ``groups.yaml``.
 
     ``root`` defaults to ``$FLEETCTL_FLEET``, then the nearest folder upwards with ``inventories/``, then the
     checkout fleetctl runs from; ``inventory`` to ``$FLEETCTL_INVENTORY``, then ``inventories``.
@@ -56,7 +58,8 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
             fix="name a folder of *.yaml files within the fleet folder: --inventory or $FLEETCTL_INVENTORY",
         )
     files = sorted(path for suffix in ("*.yaml", "*.yml") for path in folder.glob(suffix))
-    if not files:
+    hosts_files = [path for path in files if path.name not in GROUP_FILES]
+    if not hosts_files:
         raise FleetError(
             "the inventory describes no host",
             where=str(folder),
@@ -65,7 +68,7 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
     hosts: dict[str, Host] = {}
     sources: dict[str, Source] = {}
     errors: list[FleetError] = []
-    for path in files:
+    for path in hosts_files:
         source = Source(path, _shown(path, root), read(path))
         host, problems = _parse(source)
         if host and host.host in hosts:
@@ -81,9 +84,16 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
             hosts[host.host] = host
             sources[host.host] = source
         errors += [_error(source, problem) for problem in problems]
+    groups: dict[str, tuple[str, ...]] = {}
+    for path in (path for path in files if path.name in GROUP_FILES):
+        source = Source(path, _shown(path, root), read(path))
+        found, problems = read_groups(source.document.data)
+        groups |= found
+        problems += [] if errors else unmeant(found, hosts)
+        errors += [_error(source, problem) for problem in (source.document.problems or problems)]
     if errors:
         raise _together(errors)
-    return Fleet(root, folder, hosts, sources)
+    return Fleet(root, folder, hosts, sources, groups)
 
 
 def find_root(root: Path | None = None) -> Path:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Mode, Service
 from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.selectors import select
 
 
 def select_host(
@@ -35,6 +36,38 @@ def select_host(
             fix="name one of them",
         )
     raise _nowhere(fleet, service, mode, slot)
+
+
+def select_hosts(
+    fleet: Fleet,
+    words: Sequence[str] | None,
+    *,
+    service: str | None = None,
+    mode: str | None = None,
+    slot: str | None = None,
+) -> list[Host]:
+    """The hosts that the selectors ``words`` mean; without any the only one that has what else is asked for."""
+    if not words:
+        return [select_host(fleet, None, service=service, mode=mode, slot=slot)]
+    return hosts_of(fleet, words)
+
+
+def hosts_of(fleet: Fleet, words: Sequence[str] | None) -> list[Host]:
+    """The hosts that the selectors ``words`` mean; without any all of the inventory."""
+    return select(words, fleet.hosts, fleet.groups) if words else list(fleet.hosts.values())
+
+
+def require_apart(hosts: Sequence[Host]) -> None:
+    """FleetError (exit 2) where two of the hosts are one machine under two names: it would be changed twice."""
+    seen: dict[tuple[str, int, str | None], Host] = {}
+    for host in hosts:
+        place = (host.ssh.hostname or host.name, host.ssh.port or 22, host.ssh.proxy_jump)
+        if place in seen:
+            raise FleetError(
+                f"{seen[place].name} and {host.name} are one machine, {place[0]}:{place[1]}",
+                fix="delete the file of one of them, or name only one",
+            )
+        seen[place] = host
 
 
 def select_slot(host: Host, slot: str | None) -> str:
@@ -77,6 +110,36 @@ def select_service(
             fix="name it: --service NAME",
         )
     return fitting[0].name
+
+
+def select_services(
+    hosts: Sequence[Host], *, service: str | None = None, mode: str | None = None, slot: str | None = None
+) -> dict[str, str]:
+    """The service that is meant on each host, by the host's name; one error of all hosts that lack it."""
+    found: dict[str, str] = {}
+    lacking: list[tuple[Host, FleetError]] = []
+    for host in hosts:
+        try:
+            found[host.name] = select_service(host, service=service, mode=mode, slot=slot)
+        except FleetError as error:
+            lacking.append((host, error))
+    if not lacking:
+        return found
+    if len(hosts) == 1 or len(lacking) == len(hosts):
+        raise lacking[0][1]
+    term = f"service={service}" if service else f"mode={mode}" if mode else f"slot={slot}"
+    raise FleetError(
+        f"{len(lacking)} of {len(hosts)} hosts do not have what is asked for; nothing was changed",
+        fix=f"narrow the selector, such as '@all,{term}'",
+        evidence=[f"{host.name}: {error.what}" for host, error in lacking],
+    )
+
+
+def select_swaps(fleet: Fleet, old: str, new: str, words: Sequence[str] | None) -> list[Host]:
+    """The hosts that ``words`` mean, on each of which ``new`` can take ``old``'s place; without words the only one."""
+    if not words:
+        return [select_swap(fleet, old, new)]
+    return [select_swap(fleet, old, new, host.name) for host in hosts_of(fleet, words)]
 
 
 def select_swap(fleet: Fleet, old: str, new: str, host: str | None = None) -> Host:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from fleetctl.errors import FleetError
+from fleetctl.inventory.document import GROUP_FILES
 from fleetctl.lab.paths import GATEWAY
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -36,9 +37,9 @@ def inventory_dir() -> Path:
 
 
 def load(folder: Path | None = None) -> list[LabHost]:
-    """Read every ``*.yaml`` of the lab's inventory."""
+    """Read every ``*.yaml`` of the lab's inventory but its groups."""
     folder = folder or inventory_dir()
-    files = sorted(folder.glob("*.yaml"))
+    files = sorted(file for file in folder.glob("*.yaml") if file.name not in GROUP_FILES)
     if not files:
         raise FleetError(
             "no lab host is described",

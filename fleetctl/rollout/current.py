@@ -76,9 +76,10 @@ def unrecorded_unit(host: Host, slot: str, facts: Facts) -> str | None:
 
 
 def rollout_words(lock: Facts) -> str:
-    """The rollout that holds a slot: its id, what it does, by whom and since when (local time)."""
+    """The rollout that holds a slot: its id, what it does, by whom, from where and since when (local time)."""
     what = f" ({lock['kind']} of {lock.get('service')})" if lock.get("kind") else ""
     by = f" of {lock['operator']}" if lock.get("operator") else ""
+    by += f" from {lock['from']}" if lock.get("from") else ""
     since = f" since {datetime.fromtimestamp(lock['since']):%H:%M:%S}" if lock.get("since") else ""
     return f"rollout {lock.get('rollout', 'unknown')}{what}{by}{since}"
 

@@ -19,7 +19,6 @@ from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Kind, Plan, difference
 from fleetctl.rollout.status import facts_arguments
-from fleetctl.rollout.treatment import admit, treat
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -79,6 +78,8 @@ def deploy_service(
         found = difference(host, slot, new, old, facts)
         treatment = None
         if needs.changes or (found.changes and found.restart):
+            from fleetctl.rollout.treatment import admit, treat
+
             treatment = treat(fleet, host, service, agent, facts, needs, new, fix)
             new = treatment.target
             found = difference(host, slot, new, old, facts)

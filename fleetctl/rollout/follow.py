@@ -14,7 +14,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 
 def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEvent) -> dict[str, Any]:
-    """Carry ``plan`` out on the agent's host; returns ``result.json`` of a rollout that was committed.
+    """Carry ``plan`` out on the agent's host; returns ``result.json`` of a rollout that was committed, and its id.
 
     Raises ``FleetError``: exit 4 locked, 5 refused, 6 rolled back, 7 not restored, 130 interrupted.
     """
@@ -37,7 +37,7 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
                 raise _left_to_host(plan, message["id"], interrupt.was_told(message["id"])) from None
             raise
     if result["outcome"] == "done" and not interrupt.asked:
-        return dict(result)
+        return {**result, "rollout": message["id"]}
     raise _failure(plan, message["id"], result, interrupt.asked)
 
 

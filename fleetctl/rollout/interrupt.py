@@ -1,4 +1,7 @@
-"""The operator's ^C: the first one has the host undo what it is doing, the second leaves it to the host."""
+"""The operator's ^C: the first one has the host undo what it is doing, the second leaves it to the host.
+
+A terminal that is closed (SIGHUP) ends nothing: what has begun is followed to its end, and no other host is begun.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,24 @@ class Interrupt:
     def __init__(self) -> None:
         self.asked = False
         self.left = False
+        self.hung_up = False
         self._rollouts: dict[str, Agent] = {}
         self._told: dict[str, threading.Event] = {}
         self._on_event: OnEvent = lambda event: None
 
     @contextmanager
     def installed(self, on_event: OnEvent) -> Iterator[Interrupt]:
-        """Handle SIGINT within this context; ``on_event`` is told what each ^C does."""
+        """Handle SIGINT and SIGHUP within this context; ``on_event`` is told what each ^C does."""
         self._on_event = on_event
         previous = signal.signal(signal.SIGINT, self._on_sigint)
+        before = signal.getsignal(signal.SIGHUP)
+        if before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._on_sighup)
         try:
             yield self
         finally:
             signal.signal(signal.SIGINT, previous)
+            signal.signal(signal.SIGHUP, before)
 
     @contextmanager
     def covers(self, agent: Agent, rollout: str) -> Iterator[None]:
@@ -67,6 +75,9 @@ class Interrupt:
         threading.Thread(target=self._say, args=(SECOND if self.left else FIRST,), daemon=True).start()
         for rollout, agent in list(self._rollouts.items()):
             threading.Thread(target=tell, args=(agent, rollout), daemon=True).start()
+
+    def _on_sighup(self, _signum: int, _frame: FrameType | None) -> None:
+        self.hung_up = True
 
     def _say(self, text: str) -> None:
         self._on_event({"step": "interrupt", "state": "info", "text": text})

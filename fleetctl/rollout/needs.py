@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.environment.bom import require_verified
 from fleetctl.environment.room import Want
-from fleetctl.environment.spec import load_spec
 from fleetctl.environment.weights import apply_model, survey_model
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
 from fleetctl.rollout.current import Facts
-from fleetctl.rollout.specified import survey_specified
 from fleetctl.services.secrets import survey_secrets
 from fleetctl.transport.agent import Agent
 
@@ -65,6 +62,10 @@ def survey_needs(
     if environment.spec is None:
         path = environment.path or ""
         return Needs(path, "", pending, changes, wants, secrets.path, bring_rest, lambda on_event: None)
+
+    from fleetctl.environment.bom import require_verified
+    from fleetctl.environment.spec import load_spec
+    from fleetctl.rollout.specified import survey_specified
 
     plan = survey_specified(fleet, host, agent, load_spec(fleet.root, environment.spec), on_event, facts)
     if not plan.is_there:

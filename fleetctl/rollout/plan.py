@@ -6,6 +6,7 @@ import difflib
 import getpass
 import hashlib
 import secrets
+import socket
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -65,6 +66,7 @@ class Plan:
             "gpus": self.gpus,
             "created": now.isoformat(timespec="seconds"),
             "operator": getpass.getuser(),
+            "from": socket.gethostname(),
             "fleetctl": __version__,
             "new": self.new.to_dict(),
             "old": self.old.to_dict() if self.old else None,

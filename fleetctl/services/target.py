@@ -9,7 +9,6 @@ from typing import Any
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Probe, Service
 from fleetctl.services.arguments import metrics
-from fleetctl.services.unit import render_unit
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,8 @@ def build_target(
 
     ``remedies``: what doctor added to its arguments, as the unit's text names it. ``secrets_file`` as there.
     """
+    from fleetctl.services.unit import render_unit
+
     service = host.services[service_name]
     keeps = service.keep_unit
     return Target(

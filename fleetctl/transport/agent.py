@@ -26,18 +26,20 @@ NOISE_LIMIT = 64 * 1024
 WORD = "fleetctl-agent "
 
 START = """
-f={folder}/{digest}.pyz
-is_whole() {{ [ "$(sha256sum <$1)" = "{sha256}  -" ]; }}
-fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }}
-p=/usr/bin/python3
-[ -x $p ] || p=$(command -v python3) || fail no-python
-if [ ! -f $f ] || ! is_whole $f; then
-  mkdir -p {folder} && true >$f.$$ || fail no-room
-  echo fleetctl-agent send
-  head -c {size} >$f.$$ && is_whole $f.$$ && mv $f.$$ $f || fail no-room
-fi
+echo;
+f={folder}/{digest}.pyz;
+is_whole() {{ [ -f $1 ] && [ $(sha256sum <$1 | cut -c1-64) = {sha256} ]; }};
+fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }};
+p=/usr/bin/python3;
+[ -x $p ] || p=$(command -v python3) || fail no-python;
+is_whole $f || {{
+  mkdir -p {folder} && true >$f.$$ || fail no-room;
+  echo fleetctl-agent send;
+  head -c {size} >$f.$$ && is_whole $f.$$ && mv $f.$$ $f || fail no-room;
+}};
 exec $p -I -S $f serve
 """
+"""Sent as one line: csh takes no newline in quotes. The first echo ends what a start-up file printed."""
 
 STABLE = "is the host up and the network stable?"
 AFTERWARDS = {
@@ -135,7 +137,9 @@ class Agent:
 
     def start(self, agent: Payload) -> None:
         """Start the agent, sending it first where the host lacks it, and read its hello."""
-        script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data), sha256=agent.sha256)
+        size = len(agent.data)
+        script = START.format(folder=FOLDER, digest=agent.digest, size=size, sha256=agent.sha256)
+        script = " ".join(script.split())
         from fleetctl.transport.quick import paramiko
 
         self._channel.settimeout(HELLO_S)

@@ -25,7 +25,8 @@ HANDSHAKE_S = 20
 CHANNEL_S = 10
 DEAD_LINK_MS = 20_000
 KEEPALIVE_S = 5
-HANDSHAKES = threading.BoundedSemaphore(8)
+HANDSHAKES_OF_ONE = 8
+"""Handshakes at a time with one sshd (a jump host's, where there is one): its ``MaxStartups`` is 10 by default."""
 TCP_USER_TIMEOUT = 18
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -84,7 +85,7 @@ def _connect_with_retries(settings: Settings, deadline: float) -> _Link:
 def _connect_once(settings: Settings, deadline: float) -> _Link:
     sock = None if settings.proxy_command else _tcp(settings, deadline)
     waits = time.monotonic()
-    with HANDSHAKES:
+    with _turn(settings):
         deadline += time.monotonic() - waits
         proxy = None
         if sock is None:
@@ -101,6 +102,19 @@ def _connect_once(settings: Settings, deadline: float) -> _Link:
     link.transport.set_keepalive(KEEPALIVE_S)
     link.transport.channel_timeout = CHANNEL_S
     return link
+
+
+_turns: dict[str, threading.BoundedSemaphore] = {}
+_turns_lock = threading.Lock()
+
+
+def _turn(settings: Settings) -> threading.BoundedSemaphore:
+    """The turns at the sshd that this connection meets first."""
+    met = settings.address
+    if settings.proxy_command:
+        met = settings.proxy_command.replace(settings.hostname, "")
+    with _turns_lock:
+        return _turns.setdefault(met, threading.BoundedSemaphore(HANDSHAKES_OF_ONE))
 
 
 def _tcp(settings: Settings, deadline: float) -> socket.socket:

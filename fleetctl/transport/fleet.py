@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from fleetctl.errors import Exit, FleetError
@@ -15,8 +15,17 @@ T = TypeVar("T")
 AT_ONCE = 32
 
 
-def on_hosts(hosts: Sequence[H], work: Callable[[H], T]) -> dict[str, T | FleetError]:
-    """Each host's result by name, in the hosts' order; its :class:`FleetError` where the work failed."""
+def on_hosts(
+    hosts: Sequence[H],
+    work: Callable[[H], T],
+    at_once: int = AT_ONCE,
+    may_begin: Callable[[], bool] = lambda: True,
+) -> dict[str, T | FleetError]:
+    """Each host's result by name, in the hosts' order; its :class:`FleetError` where the work failed.
+
+    At most ``at_once`` are worked on at a time. ``may_begin`` is asked before each host; those that are not begun
+    have no result.
+    """
     todo: queue.SimpleQueue[H] = queue.SimpleQueue()
     done: dict[str, T | FleetError] = {}
     bugs: list[BaseException] = []
@@ -26,6 +35,8 @@ def on_hosts(hosts: Sequence[H], work: Callable[[H], T]) -> dict[str, T | FleetE
     def run() -> None:
         while True:
             try:
+                if not may_begin():
+                    return
                 host = todo.get_nowait()
             except queue.Empty:
                 return
@@ -36,17 +47,17 @@ def on_hosts(hosts: Sequence[H], work: Callable[[H], T]) -> dict[str, T | FleetE
             except BaseException as error:
                 bugs.append(error)
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(AT_ONCE, len(hosts)))]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(at_once, len(hosts)))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if bugs:
         raise bugs[0]
-    return {host.name: done[host.name] for host in hosts}
+    return {host.name: done[host.name] for host in hosts if host.name in done}
 
 
-def exit_code(results: dict[str, T | FleetError]) -> Exit:
+def exit_code(results: Mapping[str, object]) -> Exit:
     """0 where all hosts did it; the only host's own code; 3 where none was reached, else 8."""
     errors = [result for result in results.values() if isinstance(result, FleetError)]
     if not errors:

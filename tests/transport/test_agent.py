@@ -194,7 +194,7 @@ def test_endless_noise_is_bounded(start_sshd: Start) -> None:
 def without_python(start_sshd: Start, folder: Path) -> Sshd:
     """A host whose /usr/bin/python3 is none, and whose PATH holds the few tools that the start needs."""
     folder.mkdir()
-    for name in ("sh", "mkdir", "head", "sha256sum", "mv", "rm"):
+    for name in ("sh", "mkdir", "head", "sha256sum", "cut", "mv", "rm"):
         (folder / name).symlink_to(f"/bin/{name}")
     server = start_sshd(f'ForceCommand /usr/bin/env PATH={folder} sh -c "$SSH_ORIGINAL_COMMAND"\n')
     server.inside("mount --bind /dev/null /usr/bin/python3")
@@ -213,6 +213,31 @@ def test_a_host_without_python(start_sshd: Start, tmp_path: Path) -> None:
 def test_a_python_elsewhere_on_the_path_will_do(start_sshd: Start, tmp_path: Path) -> None:
     server = without_python(start_sshd, tmp_path / "bin")
     (tmp_path / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    with open_agent(server.host()) as opened:
+        assert opened.call("history") == []
+
+
+OLD = """#!/bin/sh
+exec {python} -c 'import runpy, sys
+sys.version_info = (3, 7, 16, "final", 0)
+sys.argv = [word for word in sys.argv[1:] if word not in ("-I", "-S")]
+runpy.run_path(sys.argv[0], run_name="__main__")' "$@"
+"""
+
+
+def test_a_python_that_is_too_old_and_a_newer_one_beside_it(start_sshd: Start, tmp_path: Path) -> None:
+    server = without_python(start_sshd, tmp_path / "bin")
+    real = Path(sys.executable).resolve()
+    (tmp_path / "bin/python3").write_text(OLD.format(python=real))
+    (tmp_path / "bin/python3").chmod(0o755)
+    with (
+        pytest.raises(FleetError, match="the host's python3 is too old") as caught,
+        open_agent(server.host()),
+    ):
+        pass
+    assert caught.value.exit == Exit.UNREACHABLE
+    assert "3.9 or later" in caught.value.fix and "old-python" in caught.value.evidence[0]
+    (tmp_path / "bin/python3.11").symlink_to(real)
     with open_agent(server.host()) as opened:
         assert opened.call("history") == []
 
@@ -239,6 +264,11 @@ def test_a_sending_that_was_cut_leaves_nothing_that_counts(start_sshd: Start) ->
         assert opened.call("history") == []
 
 
+def has_same_python(opened: Agent) -> bool:
+    """Whether the agent runs by the Python whose bytecode it was sent with."""
+    return str(opened.hello["python"]).split(".")[:2] == [str(part) for part in sys.version_info[:2]]
+
+
 def test_old_agents_go_and_the_recent_ones_stay(start_sshd: Start) -> None:
     server = start_sshd()
     folder = "/var/lib/fleetctl/agent"
@@ -247,15 +277,30 @@ def test_old_agents_go_and_the_recent_ones_stay(start_sshd: Start) -> None:
         'for n in 1 2 3 4; do touch -d "$n days ago" $n.pyz; done'
     )
     server.inside(f"mkdir {folder}/1 {folder}/7")
-    with open_agent(server.host()):
-        files = {f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz"}
-        left = {*files, payload().digest, "7"}
+    with open_agent(server.host()) as opened:
+        left = {f"{payload().digest}.pyz", "5.pyz", "6.pyz", "7.pyz", "7"}
+        left |= set() if has_same_python(opened) else {payload().digest}
         wait_for(lambda: set(server.inside(f"ls {folder}").split()) == left)
 
 
-def test_the_second_start_finds_bytecode(start_sshd: Start) -> None:
+def test_a_host_with_the_same_python_has_bytecode_from_the_first_start(start_sshd: Start) -> None:
     server = start_sshd()
-    unpacked = f"/var/lib/fleetctl/agent/{payload().digest}"
+    with open_agent(server.host()) as opened:
+        opened.call("facts")
+    assert has_same_python(opened) == (
+        server.inside("ls /var/lib/fleetctl/agent") == f"{payload().digest}.pyz\n"
+    )
+
+
+def test_the_second_start_finds_bytecode(start_sshd: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fleetctl.transport import agent as transport
+    from fleetctl.transport.payload import pack, sources
+
+    monkeypatch.setattr("fleetctl.transport.payload._bytecode", lambda name, source: b"of another Python")
+    plain = pack(sources())
+    monkeypatch.setattr(transport, "payload", lambda: plain)
+    server = start_sshd()
+    unpacked = f"/var/lib/fleetctl/agent/{plain.digest}"
     with open_agent(server.host()) as opened:
         wait_for(lambda: server.inside(f"ls -d {unpacked} || true"))
     with open_agent(server.host()) as opened:

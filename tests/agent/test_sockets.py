@@ -1,0 +1,61 @@
+"""Who listens: the kernel's own answer beside /proc's, on real sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from fleetctl.agent import net, sockets
+
+PLACES = [
+    (socket.AF_INET, "127.0.0.1", "127.0.0.1"),
+    (socket.AF_INET, "0.0.0.0", "127.0.0.1"),
+    (socket.AF_INET, "127.0.0.77", "127.0.0.77"),
+    (socket.AF_INET6, "::1", "::1"),
+    (socket.AF_INET6, "::", "::1"),
+]
+
+
+@pytest.mark.parametrize(("family", "bound", "reached"), PLACES)
+def test_a_listener_is_found_by_both_ways(family: int, bound: str, reached: str) -> None:
+    with socket.socket(family) as door:
+        door.bind((bound, 0))
+        port = door.getsockname()[1]
+        assert port not in {one.port for one in sockets.listeners()}, "bound, and does not listen"
+        door.listen()
+        inode = str(Path(f"/proc/self/fd/{door.fileno()}").readlink())[len("socket:[") : -1]
+        wanted = sockets.Listener(port, inode, reached)
+        assert wanted in sockets.listeners()
+        assert wanted in list(sockets.from_proc())
+        assert net.address(port) == reached
+        owner = net.port_owner(port)
+        assert owner is not None and owner["pid"] == os.getpid()
+
+
+def test_many_listeners_and_no_connection() -> None:
+    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(400)]
+    try:
+        ports = {door.getsockname()[1] for door in doors}
+        with socket.create_connection(("127.0.0.1", min(ports))) as near:
+            found = {one.port for one in sockets.listeners()}
+            assert ports <= found and near.getsockname()[1] not in found
+            for _ in range(20):
+                proc, asked = set(sockets.from_proc()), set(sockets.listeners())
+                if proc == asked:
+                    break
+                time.sleep(0.1)  # others on this machine come and go
+            assert proc == asked
+    finally:
+        for door in doors:
+            door.close()
+
+
+def test_without_netlink_proc_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "NETLINK_SOCK_DIAG", 31)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        assert net.address(door.getsockname()[1]) == "127.0.0.1"
+        assert door.getsockname()[1] in net.listening()
