@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from fleetctl.agent import files, lock, record, systemd
+from fleetctl.agent import bootunit, files, lock, record, systemd
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.outcome import NOT_RESTORED
 
@@ -42,6 +42,7 @@ def start(args: Json, emit: Emit) -> Json:
     try:
         folder.mkdir(parents=True, mode=0o700)
         files.write_json(folder / "plan.json", plan)
+        bootunit.keep_agent(folder)
         (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
@@ -96,11 +97,12 @@ def _wait_for_the_last(slot: str) -> None:
 
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
-    agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
+    python = [sys.executable, "-I", "-S"]
+    agent, kept = [*python, str(Path(sys.argv[0]).resolve())], [*python, str(folder / bootunit.AGENT)]
     undoing = record.undo_bound(plan)
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",
-        "ExecStopPost": " ".join([*agent, "recover", str(folder)]),
+        "ExecStopPost": " ".join([*kept, "recover", str(folder)]),
         "TimeoutStopSec": f"{undoing:.0f}",
         "KillMode": "mixed",
         "OOMScoreAdjust": "-900",

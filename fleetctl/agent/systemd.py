@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Set
 
+from fleetctl.agent import files
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 UNITS = Path("/etc/systemd/system")
@@ -36,6 +38,7 @@ PROPERTIES = [
     "Description",
 ]
 COMMAND_TIMEOUT_S = 60.0
+RELOAD_PAUSES_S = (0.2, 0.8)
 
 Properties = Dict[str, str]
 
@@ -96,8 +99,26 @@ def _act(*arguments: str, timeout: float = COMMAND_TIMEOUT_S) -> None:
 
 
 def daemon_reload() -> None:
-    """Make systemd read the unit files again."""
+    """Make systemd read the unit files again; tried a few times, since it refuses while another reload is on."""
+    for pause in RELOAD_PAUSES_S:
+        try:
+            _act("daemon-reload")
+            return
+        except AgentError:
+            time.sleep(pause)
     _act("daemon-reload")
+
+
+def is_stale(unit: str) -> bool:
+    """Whether systemd would start the unit from another text than its files have."""
+    found = show([unit])[unit]
+    fragment = found.get("FragmentPath", "")
+    return found.get("NeedDaemonReload") == "yes" or bool(fragment and not Path(fragment).exists())
+
+
+def is_stopping() -> bool:
+    """Whether the host goes down: no unit can be started any more."""
+    return run(["systemctl", "is-system-running"]).stdout.strip() == "stopping"
 
 
 def start(unit: str) -> None:
@@ -123,6 +144,12 @@ def enable(unit: str) -> None:
 def disable(unit: str) -> None:
     """No longer start it at boot; seen by systemd at the next :func:`daemon_reload`."""
     _act("disable", "--quiet", "--no-reload", "--", unit)
+
+
+def sync_enablement() -> None:
+    """Have what :func:`enable` and :func:`disable` did survive a power cut."""
+    for folder in (UNITS, *UNITS.glob("*.wants"), *UNITS.glob("*.requires")):
+        files.sync_folder(folder)
 
 
 def reset_failed(unit: str) -> None:
