@@ -1,6 +1,6 @@
 """The unit that settles a rollout at the next boot, should the host go down in the middle of it.
 
-It is there from before the first change until the result is written, one for each slot.
+It is there from before the rollout's start until its result is written.
 """
 
 from __future__ import annotations
@@ -38,26 +38,17 @@ WantedBy=multi-user.target
 """
 
 
-def name_of(slot: str) -> str:
-    """The boot unit of a slot."""
-    return f"fleetctl-settle-{slot}.service"
-
-
-def keep_agent(folder: Path) -> Path:
-    """The agent that runs here, kept in the rollout's folder: it outlives later agents and their pruning."""
-    kept, program = folder / AGENT, Path(sys.argv[0]).resolve()
-    try:
-        os.link(program, kept)
-    except FileExistsError:
-        return kept
-    except OSError:
-        shutil.copyfile(program, kept)
-    return kept
+def path_of(rollout: str) -> Path:
+    """The boot unit of a rollout."""
+    return systemd.UNITS / f"fleetctl-settle-{rollout}.service"
 
 
 def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
-    """From now on a boot settles the rollout in ``folder``; raises OSError where that cannot be written."""
-    slot = plan["slot"]
+    """From now on a boot settles the rollout in ``folder``; raises OSError where that cannot be written.
+
+    The agent that runs here is kept beside the record: it outlives later agents and their pruning.
+    """
+    _keep(Path(sys.argv[0]).resolve(), folder / AGENT)
     units = {target["unit"] for target in (plan["new"], plan.get("old")) if target}
     text = TEXT.format(
         id=plan["id"],
@@ -68,7 +59,7 @@ def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
         agent=AGENT,
         bound=bound,
     )
-    path = systemd.UNITS / name_of(slot)
+    path = path_of(folder.name)
     files.write(path, text)
     WANTS.mkdir(mode=0o755, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -76,12 +67,16 @@ def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
     files.sync_folder(WANTS)
 
 
-def disarm(folder: Path, slot: str) -> None:
-    """The rollout in ``folder`` has its result; the unit of a later one stays."""
-    path = systemd.UNITS / name_of(slot)
-    with contextlib.suppress(OSError):
-        (folder / AGENT).unlink()
-    with contextlib.suppress(OSError):
-        if f"!{folder}/result.json\n" in path.read_text(encoding="utf-8"):
-            (WANTS / path.name).unlink()
-            path.unlink()
+def _keep(program: Path, kept: Path) -> None:
+    try:
+        os.link(program, kept)
+    except OSError:
+        shutil.copyfile(program, kept)
+
+
+def disarm(folder: Path) -> None:
+    """The rollout in ``folder`` has its result, or was never started."""
+    path = path_of(folder.name)
+    for place in (folder / AGENT, WANTS / path.name, path):
+        with contextlib.suppress(OSError):
+            place.unlink()

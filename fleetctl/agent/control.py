@@ -42,12 +42,12 @@ def start(args: Json, emit: Emit) -> Json:
     try:
         folder.mkdir(parents=True, mode=0o700)
         files.write_json(folder / "plan.json", plan)
-        bootunit.keep_agent(folder)
+        bootunit.arm(folder, plan, record.undo_bound(plan))
         (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        _forget(folder)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
     settles = {
@@ -55,13 +55,18 @@ def start(args: Json, emit: Emit) -> Json:
     }
     done = systemd.run(_command(slot, folder, plan))
     if done.returncode:
-        shutil.rmtree(folder, ignore_errors=True)
+        _forget(folder)
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
         evidence = done.stderr.splitlines()
         what = "systemd-run did not start the rollout; nothing was changed"
         raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
     return {"id": plan["id"], "settles": settles}
+
+
+def _forget(folder: Path) -> None:
+    bootunit.disarm(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def checked(plan: Any) -> Json:

@@ -106,7 +106,7 @@ class Record:
             self._make_room()
             files.write_json(path, whole)
         self._make_room()
-        bootunit.disarm(self.folder, self.plan["slot"])
+        bootunit.disarm(self.folder)
         return whole
 
     def _end(self) -> None:

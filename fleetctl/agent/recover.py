@@ -19,8 +19,6 @@ from fleetctl.agent.watch import Interrupt
 
 Json = Dict[str, Any]
 
-LOCK_PATIENCE_S = 30.0
-
 
 def main(folder: str) -> int:
     """Settle the rollout in ``folder``: its unit's ``ExecStopPost``, or the boot's. One with a result is left.
@@ -35,7 +33,7 @@ def main(folder: str) -> int:
         kept.info(record.LEFT_TO_BOOT)
         return 0
     try:
-        held = lock.acquire(kept.plan["slot"], kept.plan, LOCK_PATIENCE_S)
+        held = lock.acquire(kept.plan["slot"], kept.plan, record.undo_bound(kept.plan))
     except AgentError as error:
         print(f"fleetctl: not recovered: {error.what}", file=sys.stderr)
         return error.exit

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from fleetctl.agent import before, bootunit, lock, probes, record, recover, steps, systemd, watch
+from fleetctl.agent import before, lock, probes, record, recover, steps, systemd, watch
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.outcome import DONE, ROLLED_BACK, LeftToBoot, conclude, outcome, shown
@@ -98,6 +98,7 @@ class Rollout:
         steps.start(work, work.new, "", probes.RUNGS)
         self._interrupt.disarm()
         steps.commit(work)
+        steps.confirm(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
 
     def _settle(self, left: Record) -> None:
@@ -147,7 +148,6 @@ class Rollout:
             self._interrupt.sleep(0.5)
         there["rungs"] = asked.answer or []
         before.save(self._record.folder, there)
-        bootunit.arm(self._record.folder, self._plan, record.undo_bound(self._plan))
         self._record.ok(_words(old, there), {"rungs": there["rungs"], "baseline_mib": there["baseline_mib"]})
         self._interrupt.check()
         return Work(self._record, self._interrupt, there)

@@ -209,6 +209,15 @@ def commit(work: Work) -> None:
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
 
 
+def confirm(work: Work) -> None:
+    """A last look: a service that died while it was committed is not left as the slot's."""
+    unit = work.new["unit"]
+    state = systemd.show([unit])[unit]
+    if state.get("ActiveState") != "active" or state.get("MainPID", "0") == "0":
+        evidence = [f"journal: {line[:400]}" for line in watch.tail(unit)]
+        raise Failed(f"{unit} ended while it was committed", evidence)
+
+
 def state(work: Work) -> Json:
     """``slots/<slot>.json`` after this rollout. The same service with the same unit keeps its ``previous``."""
     before = work.before["slot"] if isinstance(work.before["slot"], dict) else {}

@@ -84,6 +84,7 @@ class Site:
         (folder / "inventories").mkdir(exist_ok=True)
         (folder / "templates/systemd").mkdir(parents=True, exist_ok=True)
         (folder / "templates/systemd/standin.service.j2").write_text(TEMPLATE)
+        self._anew = self.write(anew=True)
         self.host = self.write()
         self.fleet = load_fleet(folder, "inventories")
         (lab.state(name) / "standin.py").write_text(STANDIN.read_text())
@@ -93,12 +94,12 @@ class Site:
         number = next(NUMBERS)
         return Slot(cell, f"f{number}", 33000 + number)
 
-    def write(self, **anew: str) -> Host:
-        """Write the inventory; ``anew`` (slot=service) has the slot's ``good`` behave as that service does."""
+    def write(self, anew: bool = False) -> Host:
+        """Write the inventory; with ``anew``, where a redeploy is to come, ``good`` behaves as the new service."""
         services = {}
         for slot in self.slots:
             for name in ("good", "new", "after"):
-                behaves = anew.get(slot.name, name) if name == "good" else name
+                behaves = "new" if anew and name == "good" and slot.cell.kind.same_unit else name
                 services[f"{slot.name}-{name}"] = self._service(slot, f"{slot.name}-{name}", behaves)
         ssh = {"hostname": self.place.address, "user": "root", "identity_file": str(self.lab.identity)}
         host = {
@@ -140,12 +141,9 @@ class Site:
 
     def target(self, slot: Slot, service: str) -> Target:
         """A service of the slot as the agent gets it."""
-        if service != "new" or not slot.cell.kind.same_unit:
-            return build_target(self.fleet, self.host, f"{slot.name}-{service}", VENV, None)
-        anew = self.write(**{slot.name: "new"})
-        target = build_target(self.fleet, anew, f"{slot.name}-good", VENV, None)
-        self.write()
-        return target
+        if service == "new" and slot.cell.kind.same_unit:
+            return build_target(self.fleet, self._anew, f"{slot.name}-good", VENV, None)
+        return build_target(self.fleet, self.host, f"{slot.name}-{service}", VENV, None)
 
     def plan(self, slot: Slot, service: str, old: str | None) -> Json:
         """The plan that brings ``service``."""
@@ -226,8 +224,7 @@ class Site:
             self.processes.append(self.command(*self.words(slot)))
 
         for group in (False, True):
-            anew = {slot.name: "new" for slot in self.slots if slot.cell.kind.same_unit}
-            self.write(**(anew if group else {}))
+            self.write(anew=group)
             self.each(go, [slot for slot in self.slots if slot.cell.kind.same_unit is group])
         self.wait_held()
         self.write()
@@ -322,7 +319,7 @@ class Site:
         self.run(
             f"systemctl stop {' '.join(repr(name) for name in names.split())}; "
             "cd /etc/systemd/system && rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
-            "fleetctl-settle-f*.service multi-user.target.wants/fleetctl-settle-f*.service "
+            "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
             "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
             f"rm -rf /{ORDERS} /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
             check=False,

@@ -25,7 +25,7 @@ def verify(site: Site) -> None:
 
 
 def _is_of(name: str, slot: Slot) -> bool:
-    return slot.name in (name.split("-")[0], name.removesuffix(".service").rpartition("-")[2])
+    return name.startswith(f"{slot.name}-") or f"-{slot.name}-" in name
 
 
 def generations(site: Site, slots: Sequence[Slot]) -> dict[int, bool]:
@@ -60,7 +60,9 @@ def judge(slot: Slot, status: Any, facts: Json, entry: Json | None, answers: dic
     found = serving(slot, facts)
     problems = []
     if found != expected:
-        problems.append(f"outcome {entry['outcome']}, but {found} serves: {(entry['result'] or {}).get('reason')}")
+        problems.append(
+            f"outcome {entry['outcome']}, but {found} serves: {(entry['result'] or {}).get('reason')}"
+        )
     if bool(found) != answers.get(slot.port, False):
         problems.append(f"{found} serves, a generation is answered: {answers.get(slot.port)}")
     active = sorted(
