@@ -102,12 +102,11 @@ def _wait_for_the_last(slot: str) -> None:
 
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
-    python = [sys.executable, "-I", "-S"]
-    agent, kept = [*python, str(Path(sys.argv[0]).resolve())], [*python, str(folder / bootunit.AGENT)]
+    agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
     undoing = record.undo_bound(plan)
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",
-        "ExecStopPost": " ".join([*kept, "recover", str(folder)]),
+        "ExecStopPost": " ".join([*agent, "recover", str(folder)]),
         "TimeoutStopSec": f"{undoing:.0f}",
         "KillMode": "mixed",
         "OOMScoreAdjust": "-900",

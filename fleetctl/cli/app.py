@@ -11,7 +11,9 @@ import typer
 
 from fleetctl import __version__
 from fleetctl.cli import (
+    abort,
     adopt,
+    attach,
     deploy,
     doctor,
     env,
@@ -22,6 +24,7 @@ from fleetctl.cli import (
     logs,
     patch,
     rollback,
+    rollouts_list,
     status,
     swap,
 )
@@ -71,6 +74,9 @@ app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
+app.command("rollouts")(rollouts_list.rollouts)
+app.command("attach")(attach.attach)
+app.command("abort")(abort.abort)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)

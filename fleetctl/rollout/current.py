@@ -45,8 +45,8 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         raise FleetError(
             f"slot {slot} is locked by {rollout_words(lock)}",
             where=f"{host.host}, slot {slot}",
-            fix=f"wait for it to end: `fleetctl status {host.host}` shows it; or have it undo itself: "
-            f"`systemctl stop fleetctl-rollout-{slot}.service` there",
+            fix=f"follow it: `fleetctl attach {host.host} --slot {slot}`; or have it undo itself: "
+            f"`fleetctl abort {host.host} --slot {slot}`",
             exit=Exit.LOCKED,
         )
     state = facts["slots"][slot]["state"]

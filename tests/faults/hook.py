@@ -24,6 +24,9 @@ def install():
             asked = json.load(order)
     except (OSError, ValueError):
         return
+    unpacked = sys.argv[0][: -len(".pyz")]
+    if os.path.isdir(unpacked):
+        sys.path.insert(0, unpacked)
     Hold(slot, asked)
 
 
