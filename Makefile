@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
 TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
 SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv
 
-.PHONY: demo test check docs bench-doctor lab-down clean
+.PHONY: demo test check docs faults bench-doctor lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
@@ -38,6 +38,11 @@ $(VENV)/.system:
 .fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)
 
+# Every fault at every step; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
+faults: $(VENV)/.ready
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+	$(BIN)/python -m tests.faults.report --take
+
 bench-doctor: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.doctor
 
@@ -45,6 +50,7 @@ lab-down:
 	$(SUDO) $(BIN)/python -m fleetctl lab down
 
 docs: $(VENV)/.ready
+	$(BIN)/python -m tests.faults.report
 	$(BIN)/python -m fleetctl.doctor.document docs/doctor.md
 
 clean:

@@ -68,7 +68,7 @@ class Hold:
         self.done = True
         open(self.base + ".held", "w").close()
         while not os.path.exists(self.base + ".go"):
-            time.sleep(0.02)
+            time.sleep(0.05)
         if "clock" in self.asked:
             real, by = time.time, self.asked["clock"]
             time.time = lambda: real() + by

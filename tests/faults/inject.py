@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 from fleetctl.lab import hosts as lab_hosts
 from fleetctl.lab import machine, record
-from tests.faults.points import DEPLOY, KINDS, REDEPLOY, SWAP, SWAP_BACK, Kind, Point
+from tests.faults.points import DEPLOY, KINDS, REDEPLOY, SWAP, SWAP_BACK, Kind
 from tests.faults.site import ORDERS, Site, Slot
 from tests.transport.sshd import wait_for
 
@@ -28,10 +27,6 @@ class Fault:
     clock: float = 0.0
     crashes: bool = False
     """The rollouts are left without a result: the next deploy settles them."""
-
-    def strikes(self, point: Point) -> bool:
-        """Whether the fault can strike there at all."""
-        return not (self.name == "service-killed" and point.step == "commit" and point.at == "none")
 
 
 def rollout_unit(slot: Slot) -> str:
@@ -192,8 +187,3 @@ FAULTS = {
         Fault("sshd-restarted", restart_sshd, (SWAP, SWAP_BACK), by_command=True),
     )
 }
-
-
-def dumps(order: dict[str, object]) -> str:
-    """An order as the hook reads it."""
-    return json.dumps(order)

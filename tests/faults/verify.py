@@ -39,7 +39,8 @@ def generations(site: Site, slots: Sequence[Slot]) -> dict[int, bool]:
 
 def leftovers(site: Site) -> list[str]:
     """Units on trial and boot units that are still there."""
-    return site.run("cd /run/systemd/system.control 2>/dev/null && ls; ls /etc/systemd/system | grep settle", check=False).split()  # fmt: skip
+    places = "cd /run/systemd/system.control 2>/dev/null && ls; ls /etc/systemd/system | grep settle"
+    return site.run(places, check=False).split()
 
 
 def serving(slot: Slot, facts: Json) -> str | None:
