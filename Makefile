@@ -40,7 +40,7 @@ $(VENV)/.system:
 
 # Every fault at every step; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
 faults: $(VENV)/.ready
-	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m faults tests/faults $(ARGS)
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_SEQUENCES=20 $(BIN)/python -m pytest -m "faults or lab" tests/faults $(ARGS)
 	$(BIN)/python -m tests.faults.report --take
 
 bench-doctor: $(VENV)/.ready

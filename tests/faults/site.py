@@ -264,6 +264,13 @@ class Site:
         for slot in waiting:
             slot.problems.append(f"its point was not reached: {self.events(slot)[-3:]}")
 
+    def wait_held_or_ended(self) -> None:
+        """Until the first slot's rollout is at its point, or over."""
+        held = self.inside / ORDERS / f"{self.slots[0].name}.held"
+        end = time.monotonic() + HELD_S
+        while not held.exists() and self.result(self.slots[0]) is None and time.monotonic() < end:
+            time.sleep(0.05)
+
     def release(self) -> None:
         """Let all go on."""
         for slot in self.slots:
