@@ -109,11 +109,18 @@ PLACES = ("/var/lib/fleetctl", "/etc/systemd/system")
 
 def small_disks(site: Site) -> None:
     """Put what rollouts write to on file systems that can be filled."""
-    for place in PLACES:
+    for number, place in enumerate(PLACES):
+        small = f"/run/small{number}"
         site.run(
-            f"mkdir -p /run/small && mount -t tmpfs -o size=96m tmpfs /run/small && cp -a {place}/. /run/small "
-            f"&& mount --move /run/small {place}"
+            f"mkdir -p {small} && mount -t tmpfs -o size=96m tmpfs {small} && cp -a {place}/. {small} "
+            f"&& mount --bind {small} {place}"
         )
+
+
+def usual_disks(site: Site) -> None:
+    """Take them away again."""
+    for number, place in enumerate(PLACES):
+        site.run(f"umount -l {place}; umount -l /run/small{number}", check=False)
 
 
 def fill_disks(site: Site) -> None:

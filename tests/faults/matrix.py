@@ -50,8 +50,7 @@ def run(lab: Lab, host: str, folder: Path, fault: Fault, cells: Sequence[Cell]) 
     finally:
         lab.reset()
         if fault.name == "disk-full":
-            for place in inject.PLACES:
-                site.run(f"umount -l {place}", check=False)
+            inject.usual_disks(site)
         site.clean()
     return [
         Verdict(fault.name, slot.cell.kind.name, slot.cell.point.name, slot.outcome, slot.problems)

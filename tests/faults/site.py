@@ -88,6 +88,7 @@ class Site:
         self.host = self.write()
         self.fleet = load_fleet(folder, "inventories")
         (lab.state(name) / "standin.py").write_text(STANDIN.read_text())
+        self.clean()
         self.run(f"test -x {VENV}/bin/python || python3 -m venv --without-pip {VENV}; mkdir -p /{ORDERS}")
 
     def _slot(self, cell: Cell) -> Slot:
@@ -322,10 +323,8 @@ class Site:
 
     def clean(self) -> None:
         """Take all slots away."""
-        names = " ".join(f"{slot.name}-*.service" for slot in self.slots)
         self.run(
-            f"systemctl stop {' '.join(repr(name) for name in names.split())}; "
-            "cd /etc/systemd/system && rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
+            "systemctl stop 'f[0-9]*-*.service'; cd /etc/systemd/system && rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
             "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
             "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
             f"rm -rf /{ORDERS} /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
