@@ -67,7 +67,7 @@ class Hold:
             return
         self.done = True
         open(self.base + ".held", "w").close()
-        while not os.path.exists(self.base + ".go"):
+        while os.path.isdir(ORDERS) and not os.path.exists(self.base + ".go"):
             time.sleep(0.05)
         if "clock" in self.asked:
             real, by = time.time, self.asked["clock"]

@@ -324,9 +324,10 @@ class Site:
     def clean(self) -> None:
         """Take all slots away."""
         self.run(
-            "systemctl stop 'f[0-9]*-*.service'; cd /etc/systemd/system && rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
+            f"rm -rf /{ORDERS}; systemctl stop 'fleetctl-rollout-f[0-9]*.service' 'f[0-9]*-*.service'; "
+            "cd /etc/systemd/system; rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
             "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
             "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
-            f"rm -rf /{ORDERS} /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
+            "rm -rf /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
             check=False,
         )
