@@ -113,14 +113,15 @@ def small_disks(site: Site) -> None:
         small = f"/run/small{number}"
         site.run(
             f"mkdir -p {small} && mount -t tmpfs -o size=96m tmpfs {small} && cp -a {place}/. {small} "
-            f"&& mount --bind {small} {place}"
+            f"&& mount --bind {small} {place} || {{ umount -l {small}; false; }}"
         )
 
 
 def usual_disks(site: Site) -> None:
     """Take them away again."""
     for number, place in enumerate(PLACES):
-        site.run(f"umount -l {place}; umount -l /run/small{number}", check=False)
+        small = f"/run/small{number}"
+        site.run(f"mountpoint -q {small} && umount -l {place}; umount -l {small}", check=False)
 
 
 def fill_disks(site: Site) -> None:

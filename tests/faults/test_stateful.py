@@ -85,7 +85,8 @@ class Host(RuleBasedStateMachine):
     def restarted_by_hand(self) -> None:
         """Somebody restarts what serves."""
         if self.serves:
-            self.site.run(f"systemctl restart {self.slot.unit(self.serves)}; sleep 0.5")
+            unit = self.slot.unit(self.serves)
+            self.site.run(f"systemctl reset-failed {unit}; systemctl restart {unit}; sleep 0.5")
 
     def look(self, service: str, result: dict[str, Any], fault: str) -> None:
         """The record says who serves, and that one does."""
