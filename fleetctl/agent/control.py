@@ -50,10 +50,8 @@ def start(args: Json, emit: Emit) -> Json:
         _forget(folder)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
-    settles = {
-        left.name: record.undo_bound(_known(left.name)[1]) for left in record.unfinished(slot, but=plan["id"])
-    }
-    done = systemd.run(_command(slot, folder, plan))
+    settles = record.unsettled(slot, but=plan["id"])
+    done = systemd.run(_command(slot, folder, plan, "rollout"))
     if done.returncode:
         _forget(folder)
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
@@ -62,6 +60,23 @@ def start(args: Json, emit: Emit) -> Json:
         what = "systemd-run did not start the rollout; nothing was changed"
         raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
     return {"id": plan["id"], "settles": settles}
+
+
+def settle(args: Json, emit: Emit) -> Json:
+    """``rollout.settle``: have a rollout that was cut short finished or undone, and follow that to its result."""
+    folder, plan = _known(args["id"])
+    slot = plan["slot"]
+    if not (folder / "result.json").exists():
+        _wait_for_the_last(slot)
+        done = systemd.run(_command(slot, folder, plan, "recover"))
+        if done.returncode and not (folder / "result.json").exists():
+            raise AgentError(
+                "systemd-run did not start the recovery; nothing was changed",
+                where=unit_of(slot),
+                evidence=done.stderr.splitlines(),
+                exit=PREFLIGHT,
+            )
+    return follow(args, emit)
 
 
 def _forget(folder: Path) -> None:
@@ -101,7 +116,7 @@ def _wait_for_the_last(slot: str) -> None:
         time.sleep(TAIL_S)
 
 
-def _command(slot: str, folder: Path, plan: Json) -> List[str]:
+def _command(slot: str, folder: Path, plan: Json, verb: str) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
     undoing = record.undo_bound(plan)
     properties = {
@@ -113,7 +128,7 @@ def _command(slot: str, folder: Path, plan: Json) -> List[str]:
     }
     settings = [f"--property={name}={value}" for name, value in properties.items()]
     unit = [f"--unit={unit_of(slot)}", "--collect", "--quiet", "--service-type=exec", "--no-ask-password"]
-    return ["systemd-run", *unit, *settings, "--", *agent, "rollout", str(folder)]
+    return ["systemd-run", *unit, *settings, "--", *agent, verb, str(folder)]
 
 
 def follow(args: Json, emit: Emit) -> Json:

@@ -59,7 +59,7 @@ def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     """``{"locked_by", "unfinished", "health", "environment_there"}`` of one slot, whether its state can be read or not.
 
-    ``unfinished``: ids of rollouts that were cut short and that nobody is at work on.
+    ``unfinished``: of each rollout that was cut short and that nobody is at work on, the most seconds to settle it.
 
     Its metrics' names are the asker's or its state's; ``environment_there`` is None where the state names none.
     """
@@ -69,7 +69,7 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     held = locked_by(slot)
     return {
         "locked_by": held,
-        "unfinished": [] if held else [folder.name for folder in record.unfinished(slot)],
+        "unfinished": {} if held else record.unsettled(slot),
         "health": slot_health(place["port"], metrics),
         "environment_there": Path(environment).is_dir() if environment else None,
     }
@@ -77,7 +77,7 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
 
 def no_service(why: str) -> Dict[str, Any]:
     """The facts of a slot that could not be looked at."""
-    return {"locked_by": None, "unfinished": [], "health": no_health(why), "environment_there": None}
+    return {"locked_by": None, "unfinished": {}, "health": no_health(why), "environment_there": None}
 
 
 def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:

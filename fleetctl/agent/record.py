@@ -179,7 +179,8 @@ def undo_bound(plan: Dict[str, Any]) -> float:
     limits = {
         name: max(float(own[name]), float(leaving[name])) for name in ("stop", "free", "ready", "generate")
     }
-    return 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + UNDO_SLACK_S
+    twice = 2 * (limits["stop"] + limits["ready"] + limits["generate"])
+    return twice + limits["free"] + UNDO_SLACK_S
 
 
 def begun(events: List[Dict[str, Any]]) -> Set[str]:
@@ -209,3 +210,9 @@ def unfinished(slot: str, but: str = "") -> List[Path]:
         if isinstance(plan, dict) and plan.get("slot") == slot:
             found.append(folder)
     return found
+
+
+def unsettled(slot: str, but: str = "") -> Dict[str, float]:
+    """Of each of :func:`unfinished`, the most seconds that settling it takes."""
+    plans = {folder.name: files.read_json(folder / "plan.json") for folder in unfinished(slot, but)}
+    return {name: undo_bound(plan) for name, plan in plans.items()}

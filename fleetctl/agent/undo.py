@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from pathlib import Path
-from typing import Callable, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from fleetctl.agent import before, files, probes, record, steps, systemd, trial
 from fleetctl.agent.errors import AgentError
@@ -46,12 +46,23 @@ def undo(work: Work, begun: Set[str]) -> Undone:
     unit = work.old["unit"]
     rungs: List[str] = work.before["rungs"]
     old = work.old
-    if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
+    if _try(undone, work, lambda: _start_again(work, old, rungs)):
         serves = f"serves again ({', '.join(rungs)})"
         undone.left = f"{unit} {serves if rungs else 'was started again; it passed no probe before'}"
     else:
         undone.left = f"{unit} was started again and does not pass what it passed before"
     return undone
+
+
+def _start_again(work: Work, old: Dict[str, Any], rungs: List[str]) -> None:
+    """Start the old service and have it prove itself; one that is killed meanwhile gets another try."""
+    try:
+        steps.start(work, old, "restore-", rungs)
+    except Failed as failed:
+        if not failed.died:
+            raise
+        work.record.info(f"{failed.reason}: started once more", {"evidence": failed.evidence})
+        steps.start(work, old, "restore-", rungs)
 
 
 def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = False) -> bool:

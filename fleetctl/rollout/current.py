@@ -51,6 +51,9 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         )
     state = facts["slots"][slot]["state"]
     owner = facts["ports"].get(str(host.slots[slot].port))
+    if facts["slots"][slot].get("unfinished"):
+        # Settled first: then it is what the last commit left.
+        return recorded_target(host, slot, state, adopted=bool(state.get("adopted"))) if state else None
     if owner and not str(owner["unit"] or "").endswith(".service"):
         raise FleetError(
             f"port {host.slots[slot].port} is held by pid {owner['pid']} ({owner['command']}), "

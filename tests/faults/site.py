@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import yaml
 from fleetctl.inventory.loader import load_fleet
 from fleetctl.inventory.models import Host
 from fleetctl.lab import hosts as lab_hosts
-from fleetctl.rollout.plan import Plan
+from fleetctl.rollout.plan import Kind, Plan
 from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
@@ -148,11 +148,16 @@ class Site:
 
     def plan(self, slot: Slot, service: str, old: str | None) -> Json:
         """The plan that brings ``service``."""
-        new = self.target(slot, service)
-        leaving = replace(self.target(slot, old)) if old else None
-        kind = "swap" if old and new.unit != leaving.unit else "deploy"  # type: ignore[union-attr]
+        return self._plan(slot, self.target(slot, service), self.target(slot, old) if old else None)
+
+    def plan_after(self, slot: Slot, old: Target | None) -> Json:
+        """The plan that brings ``after`` in place of what the controller has found there."""
+        return self._plan(slot, self.target(slot, "after"), old)
+
+    def _plan(self, slot: Slot, new: Target, old: Target | None) -> Json:
         deadlines = self.host.services[f"{slot.name}-good"].deadlines
-        return Plan.for_slot(kind, self.host, slot.name, new, leaving, deadlines).to_message()  # type: ignore[arg-type]
+        kind: Kind = "swap" if old and new.unit != old.unit else "deploy"
+        return Plan.for_slot(kind, self.host, slot.name, new, old, deadlines).to_message()
 
     @contextmanager
     def agent(self) -> Iterator[Agent]:

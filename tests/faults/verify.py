@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from fleetctl.transport.agent import Agent
+from fleetctl.rollout.current import current_target
+from fleetctl.rollout.settle import settled_facts
 from tests.faults.site import Site, Slot
 
 Json = dict[str, Any]
@@ -103,10 +104,12 @@ def _status(slot: Slot, status: Any, found: str | None) -> list[str]:
 def next_deploy(site: Site) -> None:
     """A deploy to each slot works, whatever the fault left."""
     with site.agent() as agent:
-        _, facts = site.statuses(agent)
 
         def bring(slot: Slot) -> None:
-            _roll_after(site, agent, slot, serving(slot, facts))
+            facts = settled_facts(agent, site.host, slot.name, False, lambda event: None)
+            result = site.roll(agent, site.plan_after(slot, current_target(site.host, slot.name, facts)))
+            if result["outcome"] != "done":
+                slot.problems.append(f"the next deploy: {result['outcome']}: {result['reason']}")
 
         site.each(bring)
         _, facts = site.statuses(agent)
@@ -114,9 +117,3 @@ def next_deploy(site: Site) -> None:
     for slot in site.slots:
         if serving(slot, facts) != "after" or not answers.get(slot.port):
             slot.problems.append(f"after the next deploy {serving(slot, facts)} serves")
-
-
-def _roll_after(site: Site, agent: Agent, slot: Slot, old: str | None) -> None:
-    result = site.roll(agent, site.plan(slot, "after", old))
-    if result["outcome"] != "done":
-        slot.problems.append(f"the next deploy: {result['outcome']}: {result['reason']}")
