@@ -79,6 +79,7 @@ def test_a_rollout_that_was_cut_short_is_told_and_settled(site: Site) -> None:
     assert "the next deploy" in site.run("abort", "ct200", str(entry["id"]), expect=5)
     planned = site.run("deploy", "--service", "good", "--plan", expect=10)
     assert f"settle rollout {entry['id']} first" in planned
-    site.run("deploy", "--service", "good")
-    assert [one["outcome"] for one in entries(site)] == ["done"]
+    assert "settle: rollout" in site.run("deploy", "--service", "good")
+    assert [one["outcome"] for one in entries(site)] == ["rolled-back"]
+    assert "nothing to do" in site.run("deploy", "--service", "good")
     assert site.generates()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any
 
 import yaml
 
+from tests.faults.inject import FAULTS
 from tests.faults.matrix import Verdict
-from tests.faults.points import KINDS
+from tests.faults.points import KINDS, Kind
 
 Json = dict[str, Any]
 
@@ -31,23 +31,21 @@ SHORT = {"done": "new", "rolled-back": "old", "aborted": "old", "refused": "unto
 
 
 def keep(verdicts: Sequence[Verdict]) -> None:
-    """Keep what a batch of the whole run came to."""
+    """Keep what a batch came to, for :func:`take`."""
     KEPT.mkdir(parents=True, exist_ok=True)
-    first = verdicts[0]
-    path = KEPT / f"{first.fault}.{first.kind.replace(' ', '-')}.json"
-    path.write_text(
-        json.dumps({"day": time.strftime("%Y-%m-%d"), "cells": [asdict(one) for one in verdicts]})
-    )
+    day = time.strftime("%Y-%m-%d")
+    path = KEPT / f"{time.time_ns()}.json"
+    path.write_text(json.dumps([{**asdict(one), "day": day} for one in verdicts]))
 
 
 def take() -> None:
-    """Put the kept batches into the data, each in the place of an older one."""
-    data: Json = json.loads(DATA.read_text()) if DATA.exists() else {"batches": {}}
+    """Put the kept cells into the data, each in the place of an older one."""
+    data: Json = json.loads(DATA.read_text()) if DATA.exists() else {}
     for path in sorted(KEPT.glob("*.json")):
-        batch = json.loads(path.read_text())
-        cells = {cell["point"]: [cell["outcome"], cell["problems"]] for cell in batch["cells"]}
-        first = batch["cells"][0]
-        data["batches"].setdefault(first["fault"], {})[first["kind"]] = {"day": batch["day"], "cells": cells}
+        for cell in json.loads(path.read_text()):
+            points = data.setdefault(cell["fault"], {}).setdefault(cell["kind"], {})
+            points[cell["point"]] = {key: cell[key] for key in ("outcome", "problems", "day")}
+        path.unlink()
     DATA.write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -64,51 +62,56 @@ def page() -> str:
     lines += _totals(data, promises["faults"])
     for kind in KINDS:
         lines += ["", f"### {kind.name.capitalize()}", ""]
-        lines += _table(data, kind.name, [point.name for point in kind.points])
+        lines += _table(data, kind)
     return "\n".join(lines) + "\n"
 
 
 def _totals(data: Json, about: dict[str, str]) -> list[str]:
     lines = ["| fault | what happens | survived | taken |", "|---|---|---|---|"]
     for fault, words in about.items():
-        batches = data["batches"].get(fault, {}).values()
-        cells = [cell for batch in batches for cell in batch["cells"].values()]
-        survived = sum(not problems for _, problems in cells)
-        days = sorted({batch["day"] for batch in batches})
-        result = f"{survived} of {len(cells)}" if cells else "not yet run"
-        lines.append(f"| {fault} | {words} | {result} | {days[-1] if days else ''} |")
+        cells = [cell for points in data.get(fault, {}).values() for cell in points.values()]
+        whole = sum(len(kind.points) for kind in FAULTS[fault].kinds)
+        survived = sum(not cell["problems"] for cell in cells)
+        result = (
+            f"{survived} of {len(cells)} taken, of {whole}"
+            if len(cells) < whole
+            else f"{survived} of {whole}"
+        )
+        lines.append(f"| {fault} | {words} | {result} | {max((cell['day'] for cell in cells), default='')} |")
     return lines
 
 
-def _table(data: Json, kind: str, points: list[str]) -> list[str]:
-    faults = [fault for fault, batches in data["batches"].items() if kind in batches]
+def _table(data: Json, kind: Kind) -> list[str]:
+    faults = [
+        name for name, fault in FAULTS.items() if kind in fault.kinds and kind.name in data.get(name, {})
+    ]
     lines = ["| at | " + " | ".join(faults) + " |", "|---|" + "---|" * len(faults)]
-    for point in points:
-        cells = [data["batches"][fault][kind]["cells"].get(point) for fault in faults]
-        lines.append(f"| {point} | " + " | ".join(_cell(cell) for cell in cells) + " |")
+    for point in kind.points:
+        cells = [data[fault][kind.name].get(point.name) for fault in faults]
+        if any(cells):
+            lines.append(f"| {point.name} | " + " | ".join(_cell(cell) for cell in cells) + " |")
     return lines
 
 
-def _cell(cell: list[Any] | None) -> str:
+def _cell(cell: Json | None) -> str:
     if cell is None:
         return ""
-    outcome, problems = cell
-    return "**failed**" if problems else SHORT.get(outcome, outcome)
+    return "**failed**" if cell["problems"] else SHORT.get(cell["outcome"], cell["outcome"])
 
 
-def failed(data: Json) -> Counter[str]:
-    """How many cells of each fault did not survive."""
-    return Counter(
-        fault
-        for fault, batches in data["batches"].items()
-        for batch in batches.values()
-        for _, problems in batch["cells"].values()
-        if problems
-    )
+def failed(data: Json) -> list[str]:
+    """The cells that were not survived."""
+    return [
+        f"{fault}, {kind}, {point}: {cell['problems']}"
+        for fault, kinds in data.items()
+        for kind, points in kinds.items()
+        for point, cell in points.items()
+        if cell["problems"]
+    ]
 
 
 if __name__ == "__main__":
     if "--take" in sys.argv:
         take()
     PAGE.write_text(page())
-    print(f"{PAGE.relative_to(ROOT)}: {sum(failed(json.loads(DATA.read_text())).values())} cells failed")
+    print(f"{PAGE.relative_to(ROOT)}: {len(failed(json.loads(DATA.read_text())))} cells failed")
