@@ -49,12 +49,12 @@ def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
     The agent that runs here is kept beside the record: it outlives later agents and their pruning.
     """
     _keep(Path(sys.argv[0]).resolve(), folder / AGENT)
-    units = {target["unit"] for target in (plan["new"], plan.get("old")) if target}
+    units = {str(target["unit"]) for target in (plan["new"], plan.get("old")) if target}
     text = TEXT.format(
         id=plan["id"],
         folder=folder,
         home=paths.ROOT,
-        units=" ".join(sorted(units)),
+        units=" ".join(sorted(filter(systemd.UNIT_NAME.fullmatch, units))),
         python=sys.executable,
         agent=AGENT,
         bound=bound,

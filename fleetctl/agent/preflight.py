@@ -18,7 +18,6 @@ Json = Dict[str, Any]
 ENVIRONMENTS = Path(ENVS)
 ROOM_BYTES = 4 << 20
 ROOM_FILES = 16
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 
 
 def preflight(args: Json, emit: Callable[[Json], None]) -> Json:
@@ -70,7 +69,7 @@ class Preflight:
         self._settled: Set[Any] = set()
         names = [self.new["unit"]]
         names += [other["unit"] for other in (self.old, self._slot) if other and other.get("unit")]
-        if not all(UNIT_NAME.fullmatch(name) for name in names):
+        if not all(systemd.UNIT_NAME.fullmatch(name) for name in names):
             self.findings.append(finding("unit-name", f"no unit names: {', '.join(names)}"))
             return
         self.gpus: Json = {"gpus": [], "apps": [], "error": None}

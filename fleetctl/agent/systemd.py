@@ -37,6 +37,7 @@ PROPERTIES = [
     "TimeoutStopUSec",
     "Description",
 ]
+UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 COMMAND_TIMEOUT_S = 60.0
 RELOAD_PAUSES_S = (0.2, 0.8)
 
