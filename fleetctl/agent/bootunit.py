@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict
 
-from fleetctl.agent import files, paths, systemd
+from fleetctl.agent import files, paths, supervised, systemd
 
 WANTS = systemd.UNITS / "multi-user.target.wants"
 AGENT = "agent.pyz"
@@ -46,8 +46,12 @@ def path_of(rollout: str) -> Path:
 def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
     """From now on a boot settles the rollout in ``folder``; raises OSError where that cannot be written.
 
+    A host without systemd has no boot of its own: there the next deploy does.
+
     The agent that runs here is kept beside the record: it outlives later agents and their pruning.
     """
+    if supervised.in_charge():
+        return
     _keep(Path(sys.argv[0]).resolve(), folder / AGENT)
     units = {str(target["unit"]) for target in (plan["new"], plan.get("old")) if target}
     text = TEXT.format(

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from fleetctl.agent import bootunit, files, lock, record, systemd
+from fleetctl.agent import bootunit, files, keeper, lock, paths, record, recover, supervised, systemd
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.outcome import NOT_RESTORED
 
@@ -27,7 +27,7 @@ ENDED = ("inactive", "failed")
 
 def unit_of(slot: str) -> str:
     """The transient unit that runs a slot's rollout; there can be one only."""
-    return f"fleetctl-rollout-{record.checked_name(slot, 'slot name')}.service"
+    return f"{paths.ROLLOUT_UNITS}{record.checked_name(slot, 'slot name')}.service"
 
 
 def start(args: Json, emit: Emit) -> Json:
@@ -46,19 +46,20 @@ def start(args: Json, emit: Emit) -> Json:
         (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
+    except PermissionError:
+        raise
     except OSError as error:
         _forget(folder)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
     settles = record.unsettled(slot, but=plan["id"])
-    done = systemd.run(_command(slot, folder, plan, "rollout"))
-    if done.returncode:
+    refused = _begin(slot, folder, plan)
+    if refused is not None:
         _forget(folder)
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
-        evidence = done.stderr.splitlines()
-        what = "systemd-run did not start the rollout; nothing was changed"
-        raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
+        what = "the rollout was not started; nothing was changed"
+        raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
     return {"id": plan["id"], "settles": settles}
 
 
@@ -68,14 +69,12 @@ def settle(args: Json, emit: Emit) -> Json:
     slot = plan["slot"]
     if not (folder / "result.json").exists():
         _wait_for_the_last(slot)
-        done = systemd.run(_command(slot, folder, plan, "recover"))
-        if done.returncode and not (folder / "result.json").exists():
-            raise AgentError(
-                "systemd-run did not start the recovery; nothing was changed",
-                where=unit_of(slot),
-                evidence=done.stderr.splitlines(),
-                exit=PREFLIGHT,
-            )
+        if not list(record.read_events(folder)):
+            recover.main(str(folder))
+        refused = _begin(slot, folder, plan, "recover")
+        if refused is not None and not (folder / "result.json").exists():
+            what = "the recovery was not started; nothing was changed"
+            raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
     return follow(args, emit)
 
 
@@ -114,6 +113,15 @@ def _wait_for_the_last(slot: str) -> None:
         if time.monotonic() >= end:
             raise lock.locked(slot, held or {})
         time.sleep(TAIL_S)
+
+
+def _begin(slot: str, folder: Path, plan: Json, verb: str = "rollout") -> Optional[List[str]]:
+    """Start the rollout as a process that outlives this one; the words of who refused it, or None."""
+    if supervised.in_charge():
+        agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
+        return None if keeper.start(unit_of(slot), agent, folder) else ["one runs already"]
+    done = systemd.run(_command(slot, folder, plan, verb))
+    return done.stderr.splitlines() if done.returncode else None
 
 
 def _command(slot: str, folder: Path, plan: Json, verb: str) -> List[str]:
@@ -208,5 +216,5 @@ def abort(args: Json, emit: Emit) -> Json:
     if (folder / "result.json").exists():
         return {"asked": False, "why": "it has ended already"}
     files.write(folder / record.ABORT, f"{time.time()}\n", 0o600)
-    systemd.run(["systemctl", "kill", "--kill-who=main", "-s", "USR1", "--", unit_of(plan["slot"])])
+    systemd.poke(unit_of(plan["slot"]))
     return {"asked": True, "why": ""}

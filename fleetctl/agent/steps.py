@@ -162,7 +162,7 @@ def install(work: Work) -> None:
     """Put the unit's text where systemd reads it; its file is only written at commit."""
     unit, text = work.new["unit"], work.new["unit_text"]
     as_it_was = trial.is_as_it_was(text, work.before["units"][unit])
-    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{trial.FOLDER / unit}")
+    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{trial.folder() / unit}")
     if text is not None and not as_it_was:
         trial.begin(unit, text)
     systemd.daemon_reload()
@@ -204,8 +204,8 @@ def commit(work: Work) -> None:
         systemd.daemon_reload()
     except AgentError as error:
         work.record.info(f"{error.what}: systemd reads it at its next reload", {"evidence": error.evidence})
-    record.SLOTS.mkdir(mode=0o755, exist_ok=True)
-    files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)
+    record.SLOTS.mkdir(mode=0o700, exist_ok=True)
+    files.write_json(record.slot_path(work.plan["slot"]), state(work))
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
 
 

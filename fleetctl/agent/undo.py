@@ -143,7 +143,7 @@ def _slot_state(work: Work) -> None:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
     elif now != there:
-        files.write_json(path, there, 0o644)
+        files.write_json(path, there)
 
 
 def _enablement(work: Work) -> None:

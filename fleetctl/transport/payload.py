@@ -25,10 +25,15 @@ ELFTOOLS_ELF = ("__init__.py", "enums.py", "structs.py")
 
 @dataclass(frozen=True)
 class Payload:
-    """The agent's bytes and the first 12 hex digits of their sha256, which name its file on the host."""
+    """The agent's bytes and their sha256; its first 12 hex digits name the agent's file on the host."""
 
     data: bytes
-    digest: str
+    sha256: str
+
+    @property
+    def digest(self) -> str:
+        """The name on the host."""
+        return self.sha256[:12]
 
 
 @cache
@@ -58,4 +63,4 @@ def pack(files: Mapping[str, bytes]) -> Payload:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name, EPOCH), content)
     data = buffer.getvalue()
-    return Payload(data, hashlib.sha256(data).hexdigest()[:12])
+    return Payload(data, hashlib.sha256(data).hexdigest())
