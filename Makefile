@@ -12,7 +12,7 @@ SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv sudo zsh 
 # What tests look at reports with: a browser, and of TeX Live what makes the PDF (600 MB, 40 s).
 LOOK   := chromium texlive-latex-recommended texlive-pictures lmodern
 
-.PHONY: demo test check docs bench-doctor bench-fleet lab-down clean
+.PHONY: demo test check docs faults bench-doctor bench-fleet lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
@@ -46,6 +46,11 @@ $(VENV)/.look: $(VENV)/.system
 .fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)
 
+# Every fault at every step; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
+faults: $(VENV)/.ready
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_SEQUENCES=20 $(BIN)/python -m pytest -m "faults or lab" tests/faults $(ARGS)
+	$(BIN)/python -m tests.faults.report --take
+
 bench-doctor: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.doctor
 
@@ -65,6 +70,7 @@ lab-down:
 	$(SUDO) $(BIN)/python -m fleetctl lab down
 
 docs: $(VENV)/.ready
+	$(BIN)/python -m tests.faults.report
 	$(BIN)/python -m fleetctl.doctor.document docs/doctor.md
 
 clean:

@@ -12,6 +12,7 @@ from fleetctl.agent import files, probes, record, systemd
 Json = Dict[str, Any]
 
 CONTEXT_MIB = 1024
+NOT_LASTING = ("/run/systemd/transient/", "/run/systemd/system.control/")
 
 
 def take(plan: Json, gpus: Json, units: Dict[str, systemd.Properties]) -> Json:
@@ -54,7 +55,7 @@ def _unit(unit: str, properties: systemd.Properties) -> Json:
 
 def lasts(fragment: str) -> bool:
     """Whether a unit read from this file can be started again once it has stopped."""
-    return not fragment.startswith("/run/systemd/transient/") and Path(fragment).is_file()
+    return not fragment.startswith(NOT_LASTING) and Path(fragment).is_file()
 
 
 def baseline(slot_gpus: List[int], gpus: Json, leaving: List[int]) -> Dict[str, int]:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from fleetctl.agent import files, keeper, lock, paths, record, supervised, systemd
+from fleetctl.agent import bootunit, files, keeper, lock, paths, record, recover, supervised, systemd
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.outcome import NOT_RESTORED
 
@@ -42,6 +42,7 @@ def start(args: Json, emit: Emit) -> Json:
     try:
         folder.mkdir(parents=True, mode=0o700)
         files.write_json(folder / "plan.json", plan)
+        bootunit.arm(folder, plan, record.undo_bound(plan))
         (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
     except FileExistsError as error:
         raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
@@ -49,20 +50,38 @@ def start(args: Json, emit: Emit) -> Json:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        _forget(folder)
         fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
         raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
-    settles = {
-        left.name: record.undo_bound(_known(left.name)[1]) for left in record.unfinished(slot, but=plan["id"])
-    }
+    settles = record.unsettled(slot, but=plan["id"])
     refused = _begin(slot, folder, plan)
     if refused is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+        _forget(folder)
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
         what = "the rollout was not started; nothing was changed"
         raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
     return {"id": plan["id"], "settles": settles}
+
+
+def settle(args: Json, emit: Emit) -> Json:
+    """``rollout.settle``: have a rollout that was cut short finished or undone, and follow that to its result."""
+    folder, plan = _known(args["id"])
+    slot = plan["slot"]
+    if not (folder / "result.json").exists():
+        _wait_for_the_last(slot)
+        if not list(record.read_events(folder)):
+            recover.main(str(folder))
+        refused = _begin(slot, folder, plan, "recover")
+        if refused is not None and not (folder / "result.json").exists():
+            what = "the recovery was not started; nothing was changed"
+            raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
+    return follow(args, emit)
+
+
+def _forget(folder: Path) -> None:
+    bootunit.disarm(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def checked(plan: Any) -> Json:
@@ -97,16 +116,16 @@ def _wait_for_the_last(slot: str) -> None:
         time.sleep(TAIL_S)
 
 
-def _begin(slot: str, folder: Path, plan: Json) -> Optional[List[str]]:
+def _begin(slot: str, folder: Path, plan: Json, verb: str = "rollout") -> Optional[List[str]]:
     """Start the rollout as a process that outlives this one; the words of who refused it, or None."""
     if supervised.in_charge():
         agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
         return None if keeper.start(unit_of(slot), agent, folder) else ["one runs already"]
-    done = systemd.run(_command(slot, folder, plan))
+    done = systemd.run(_command(slot, folder, plan, verb))
     return done.stderr.splitlines() if done.returncode else None
 
 
-def _command(slot: str, folder: Path, plan: Json) -> List[str]:
+def _command(slot: str, folder: Path, plan: Json, verb: str) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
     undoing = record.undo_bound(plan)
     properties = {
@@ -118,7 +137,7 @@ def _command(slot: str, folder: Path, plan: Json) -> List[str]:
     }
     settings = [f"--property={name}={value}" for name, value in properties.items()]
     unit = [f"--unit={unit_of(slot)}", "--collect", "--quiet", "--service-type=exec", "--no-ask-password"]
-    return ["systemd-run", *unit, *settings, "--", *agent, "rollout", str(folder)]
+    return ["systemd-run", *unit, *settings, "--", *agent, verb, str(folder)]
 
 
 def follow(args: Json, emit: Emit) -> Json:

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from fleetctl.agent import net, paths, systemd
+from fleetctl.agent import net, paths, record, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.parts import Parts
 
@@ -63,15 +63,19 @@ def _gpus() -> Dict[str, Any]:
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
-    """``{"locked_by", "health", "environment_there"}`` of one slot, whether or not its state can be read.
+    """``{"locked_by", "unfinished", "health", "environment_there"}`` of one slot, whether its state can be read or not.
+
+    ``unfinished``: of each rollout that was cut short and that nobody is at work on, the most seconds to settle it.
 
     Its metrics' names are the asker's or its state's; ``environment_there`` is None where the state names none.
     """
     state = _readable_state(slot) or {}
     environment = state.get("environment")
     metrics = place.get("metrics") or state.get("metrics") or {}
+    held = locked_by(slot)
     return {
-        "locked_by": locked_by(slot),
+        "locked_by": held,
+        "unfinished": {} if held else record.unsettled(slot),
         "health": slot_health(place["port"], metrics),
         "environment_there": Path(environment).is_dir() if environment else None,
     }
@@ -79,7 +83,7 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
 
 def no_service(why: str) -> Dict[str, Any]:
     """The facts of a slot that could not be looked at."""
-    return {"locked_by": None, "health": no_health(why), "environment_there": None}
+    return {"locked_by": None, "unfinished": {}, "health": no_health(why), "environment_there": None}
 
 
 def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:

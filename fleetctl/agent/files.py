@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
@@ -64,6 +64,14 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
+        return None
+
+
+def read_text(path: str) -> Optional[str]:
+    """The text at ``path``; None where there is none to read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace") if path else None
+    except OSError:
         return None
 
 

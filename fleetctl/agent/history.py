@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
 from fleetctl.agent.facts import STATE, locked_by
+from fleetctl.agent.record import read_events
 
 HEAD = ("kind", "slot", "created", "operator")
 TARGET = ("service", "mode", "unit", "environment", "environment_digest", "model_id", "adopted")
@@ -17,7 +18,7 @@ def history(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Lis
 
     Each is its plan's head (``id``, ``kind``, ``slot``, ``created``, ``operator``, ``new``, ``old``) and its
     ``result``. ``outcome`` is the result's, or ``running``, ``crashed`` (no result, nobody at work on it) or
-    ``unreadable`` (with a ``reason``).
+    ``unreadable`` (with a ``reason``); without a result, ``last`` is the rollout's last event.
     """
     found: List[Dict[str, Any]] = []
     for folder in sorted((STATE / "rollouts").glob("*"), reverse=True):
@@ -37,11 +38,17 @@ def _rollout(folder: Path) -> Dict[str, Any]:
         result = _result(folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
         return {"id": folder.name, "outcome": "unreadable", "reason": f"{type(error).__name__}: {error}"}
+    entry = {"id": folder.name, **head, "new": new, "old": old, "result": result}
     if result is not None:
-        outcome = result.get("outcome", "unreadable")
-    else:
-        outcome = "running" if _at_work(folder.name, head["slot"]) else "crashed"
-    return {"id": folder.name, **head, "new": new, "old": old, "outcome": outcome, "result": result}
+        return {**entry, "outcome": result.get("outcome", "unreadable")}
+    outcome = "running" if _at_work(folder.name, head["slot"]) else "crashed"
+    return {**entry, "outcome": outcome, "last": _last(folder)}
+
+
+def _last(folder: Path) -> Optional[Dict[str, Any]]:
+    """The last whole event of a rollout; None before the first."""
+    events = list(read_events(folder))
+    return events[-1] if events else None
 
 
 def _target(target: Optional[Dict[str, Any]]) -> Optional[Dict[str, Any]]:

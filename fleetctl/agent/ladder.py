@@ -32,6 +32,8 @@ class Failed(Exception):
         self.evidence = list(evidence)
         self.signature = signature
         self.fix = fix or (signature or {}).get("fix", "")
+        self.died = False
+        """Whether the service's process ended; otherwise it only was not as it must be."""
 
 
 class Ladder:
@@ -197,7 +199,9 @@ class Ladder:
     def _died(self, state: Dict[str, str], what: str = "") -> Failed:
         self._watch.settle()
         how = _exit_words(state)
-        return self._failure(f"{what or f'{self._unit} is {self._words()}'}{f': {how}' if how else ''}")
+        failed = self._failure(f"{what or f'{self._unit} is {self._words()}'}{f': {how}' if how else ''}")
+        failed.died = True
+        return failed
 
     def _failure(self, what: str) -> Failed:
         signature = self._table.diagnose(self._watch.lines)

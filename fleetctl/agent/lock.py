@@ -79,7 +79,6 @@ def locked(slot: str, by: Dict[str, Any]) -> AgentError:
     return AgentError(
         f"slot {slot} is locked by rollout {by.get('rollout', '(starting or ending)')}{who}{age}",
         where=str(path_of(slot)),
-        fix="wait for it to end: `fleetctl status` shows it; or have it undo itself: "
-        f"`systemctl stop fleetctl-rollout-{slot}.service` on the host",
+        fix="follow it: `fleetctl attach`; or have it undo itself: `fleetctl abort`",
         exit=LOCKED,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Sequence, Set
 
+from fleetctl.agent import systemd
 from fleetctl.agent.signatures import Signature
 from fleetctl.agent.steps import Work
 from fleetctl.agent.undo import undo
@@ -13,11 +14,18 @@ Json = Dict[str, Any]
 DONE = 0
 ROLLED_BACK = 6
 NOT_RESTORED = 7
+SUPERSEDED = ROLLED_BACK
+
+
+class LeftToBoot(Exception):
+    """The host goes down, nothing can be started: what was begun is settled at the next boot."""
 
 
 def conclude(work: Work, begun: Set[str], failed: Json) -> Json:
-    """Undo, and write the result that says what came of it."""
+    """Undo, and write the result that says what came of it; of a host that goes down, the next boot's to do."""
     undone = undo(work, begun)
+    if undone.problems and systemd.is_stopping():
+        raise LeftToBoot
     if not undone.problems:
         return work.record.result({**failed, "left": undone.left})
     unit = work.old["unit"] if work.old else work.new["unit"]

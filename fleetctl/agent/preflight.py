@@ -19,7 +19,6 @@ Json = Dict[str, Any]
 ENVIRONMENTS = Path(ENVS)
 ROOM_BYTES = 4 << 20
 ROOM_FILES = 16
-UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 
 
 def preflight(args: Json, emit: Callable[[Json], None]) -> Json:
@@ -68,9 +67,10 @@ class Preflight:
         self.findings: List[Json] = []
         state = files.read_json(record.slot_path(plan["slot"]))
         self._slot: Json = state if isinstance(state, dict) else {}
+        self._settled: Set[Any] = set()
         names = [self.new["unit"]]
         names += [other["unit"] for other in (self.old, self._slot) if other and other.get("unit")]
-        if not all(UNIT_NAME.fullmatch(name) for name in names):
+        if not all(systemd.UNIT_NAME.fullmatch(name) for name in names):
             self.findings.append(finding("unit-name", f"no unit names: {', '.join(names)}"))
             return
         self.gpus: Json = {"gpus": [], "apps": [], "error": None}
@@ -126,11 +126,15 @@ class Preflight:
             self._add("unit-replaces", what, unit, "the rollout keeps its text", severity="warning")
 
     def _unfinished(self) -> None:
-        """What a power cut left, where nobody is at work: the next rollout begins with it."""
+        """What a power cut left, where nobody is at work: the next rollout begins with it.
+
+        The unit that it brought is gone by then, and stands in nobody's way.
+        """
         slot = self.plan["slot"]
         if lock.holder(slot) is not None:
             return
         for folder in record.unfinished(slot, but=self.plan["id"]):
+            self._settled.add((files.read_json(folder / "plan.json") or {}).get("new", {}).get("unit"))
             what = f"rollout {folder.name} was left unfinished: it is undone first, or finished if it was committing"
             self._add(
                 "unfinished", what, str(folder), "see what it began: events.jsonl there", severity="warning"
@@ -142,7 +146,7 @@ class Preflight:
             return
         unit = self.old["unit"]
         fragment = self.units[unit].get("FragmentPath", "")
-        if probes.running(self.units[unit]) and not lasts(fragment):
+        if probes.running(self.units[unit]) and not lasts(fragment) and unit not in self._settled:
             what = f"{unit} runs from no unit file that lasts ({fragment or 'none'}): nothing could start it again"
             fix = f"write its unit file to {systemd.UNITS}, or stop {unit} and deploy again"
             self._add("unit-transient", what, unit, fix)
@@ -173,7 +177,8 @@ class Preflight:
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
-        if probes.running(self.units[unit]) and (self.old is None or self.old["unit"] != unit):
+        runs = probes.running(self.units[unit]) and unit not in self._settled
+        if runs and (self.old is None or self.old["unit"] != unit):
             what = f"{unit} runs already, and is not the service that this plan replaces"
             fix = f"stop it (`systemctl stop {unit}` there), then deploy again"
             self._add("unit-runs", what, unit, fix)
@@ -225,7 +230,7 @@ class Preflight:
     def _port(self) -> None:
         port = int(self.plan["port"])
         owner = net.port_owner(port)
-        if owner is None:
+        if owner is None or owner["unit"] in self._settled:
             return
         if self.old is not None and owner["unit"] == self.old["unit"]:
             return
@@ -288,6 +293,8 @@ class Preflight:
         for app in apps:
             if app["pid"] not in leaving:
                 unit = systemd.unit_of(app["pid"]) if app["pid"] else None
+                if unit in self._settled:
+                    continue
                 what = f"{where} is in use by process {app['pid']} ({unit or app['name']})"
                 command = net.command(app["pid"]) if app["pid"] else ""
                 self._add("gpu-in-use", what, where, fix, [f"command: {command}"])

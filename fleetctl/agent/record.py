@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set
 
-from fleetctl.agent import files, paths
+from fleetctl.agent import bootunit, files, paths
 from fleetctl.agent.errors import AgentError
 
 HOME = Path(paths.ROOT)
@@ -21,6 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
 UNDO_SLACK_S = 60.0
 ABORT = "abort"
+LEFT_TO_BOOT = "the host goes down: what was begun is settled at its next boot"
 CHANGING = {"stop", "install", "start", "commit"}
 
 
@@ -63,10 +64,10 @@ class Record:
         if not self._reserve.exists():
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 
-    def begin(self, step: str, text: str) -> None:
+    def begin(self, step: str, text: str, data: Any = None) -> None:
         """A step is about to happen; a changing one is on the disk before, or raises and must not be."""
         self._step, self._since = step, time.monotonic()
-        self._lasting(self._event(step, "begin", text), must=step in CHANGING)
+        self._lasting(self._event(step, "begin", text, data=data), must=step in CHANGING)
 
     def wait(self, text: str, left_s: float, data: Any = None) -> None:
         """What the step waits for, what was last answered, and how long it still may."""
@@ -105,6 +106,7 @@ class Record:
             self._make_room()
             files.write_json(path, whole)
         self._make_room()
+        bootunit.disarm(self.folder)
         return whole
 
     def _end(self) -> None:
@@ -177,7 +179,8 @@ def undo_bound(plan: Dict[str, Any]) -> float:
     limits = {
         name: max(float(own[name]), float(leaving[name])) for name in ("stop", "free", "ready", "generate")
     }
-    return 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + UNDO_SLACK_S
+    twice = 2 * (limits["stop"] + limits["ready"] + limits["generate"])
+    return twice + limits["free"] + UNDO_SLACK_S
 
 
 def begun(events: List[Dict[str, Any]]) -> Set[str]:
@@ -193,7 +196,7 @@ def seconds_of(events: List[Dict[str, Any]]) -> Dict[str, float]:
         if event["state"] == "begin":
             started[event["step"]] = event["time"]
         elif event["step"] in started:
-            seconds[event["step"]] = round(event["time"] - started[event["step"]], 3)
+            seconds[event["step"]] = round(max(event["time"] - started[event["step"]], 0.0), 3)
     return seconds
 
 
@@ -207,3 +210,9 @@ def unfinished(slot: str, but: str = "") -> List[Path]:
         if isinstance(plan, dict) and plan.get("slot") == slot:
             found.append(folder)
     return found
+
+
+def unsettled(slot: str, but: str = "") -> Dict[str, float]:
+    """Of each of :func:`unfinished`, the most seconds that settling it takes."""
+    plans = {folder.name: files.read_json(folder / "plan.json") for folder in unfinished(slot, but)}
+    return {name: undo_bound(plan) for name, plan in plans.items()}

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from fleetctl.agent import before, lock, probes, record, recover, steps, watch
+from fleetctl.agent import before, lock, probes, record, recover, steps, systemd, watch
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
-from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome, shown
+from fleetctl.agent.outcome import DONE, ROLLED_BACK, LeftToBoot, conclude, outcome, shown
 from fleetctl.agent.preflight import Preflight
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signature
@@ -46,7 +46,7 @@ class Rollout:
         self._settled = ""
 
     def run(self) -> Json:
-        """Go forward; on whatever goes wrong, back. Writes the result and returns it."""
+        """Go forward; on whatever goes wrong, back. Writes the result, but on a host that goes down, and returns it."""
         slot = self._plan["slot"]
         self._record.begin("lock", f"slot {slot}")
         try:
@@ -56,7 +56,16 @@ class Rollout:
             return self._record.result(outcome("refused", LOCKED, error.what, error.fix))
         self._record.ok(f"slot {slot} is locked")
         try:
+            return self._there_and_back()
+        except LeftToBoot:
+            self._record.info(record.LEFT_TO_BOOT)
+            return outcome("aborted", ROLLED_BACK, record.LEFT_TO_BOOT)
+
+    def _there_and_back(self) -> Json:
+        try:
             return self._forward()
+        except LeftToBoot:
+            raise
         except Aborted:
             return self._back("aborted on request", outcome_="aborted")
         except Failed as failed:
@@ -90,6 +99,7 @@ class Rollout:
         steps.start(work, work.new, "", probes.RUNGS)
         self._interrupt.disarm()
         steps.commit(work)
+        steps.confirm(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
 
     def _settle(self, left: Record) -> None:
@@ -154,6 +164,8 @@ class Rollout:
         """Evidence first, then everything back."""
         self._interrupt.disarm()
         begun = record.begun(list(record.read_events(self._record.folder)))
+        if begun & record.CHANGING and systemd.is_stopping():
+            raise LeftToBoot
         seen = list(evidence) or self._last_words(begun)
         failed = self._record.step
         self._record.fail(reason, {"evidence": seen, "signature": shown(signature)})

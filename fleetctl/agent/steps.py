@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
-from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, watch
+from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, trial, watch
+from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.signatures import Signatures
@@ -35,6 +36,9 @@ class Work:
         self.new: Json = self.plan["new"]
         self.old: Optional[Json] = self.plan.get("old")
         self.table = Signatures(self.plan.get("signatures") or [])
+        self.same_unit = bool(self.old and self.old["unit"] == self.new["unit"])
+        self.spared: Set[str] = set()
+        """Units that run by somebody else's start, or a boot's: proven as they are, and not stopped."""
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
 
     def limit(self, name: str, target: Optional[Json] = None) -> float:
@@ -155,24 +159,24 @@ def _gpu_memory(wanted: List[int], baseline: Dict[str, int]) -> Optional[str]:
 
 
 def install(work: Work) -> None:
-    """Put the unit's file where systemd reads it."""
+    """Put the unit's text where systemd reads it; its file is only written at commit."""
     unit, text = work.new["unit"], work.new["unit_text"]
-    there = work.before["units"][unit]
-    work.record.begin("install", f"{systemd.UNITS / unit}")
-    as_it_was = text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
+    as_it_was = trial.is_as_it_was(text, work.before["units"][unit])
+    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{trial.folder() / unit}")
     if text is not None and not as_it_was:
-        files.write(systemd.UNITS / unit, text)
+        trial.begin(unit, text)
+    there = work.before["units"][unit]
     if there["fragment"] or there["file"]["kind"] != "absent":
         systemd.daemon_reload()
     else:
-        systemd.take_in(unit)
-    work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place")
+        systemd.take_in(unit, trial.folder() / unit)
+    work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place, until it has proven itself")
 
 
 def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
     """Start a unit and climb its rungs, listening from before the start."""
     unit = target["unit"]
-    work.record.begin(f"{prefix}start", f"start {unit}")
+    work.record.begin(f"{prefix}start", f"start {unit}", {"boot": trial.boot()})
     if not target.get("adopted"):
         systemd.reset_failed(unit)
     place = watch.cursor()
@@ -188,17 +192,34 @@ def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
 
 
 def commit(work: Work) -> None:
-    """Make it last: enabled at boot, the leaving one not, and the slot's state. Safe to do twice."""
+    """Make it last: its file, enabled at boot, the leaving one not, and the slot's state. Safe to do twice.
+
+    The leaving one is disabled first: a power cut in between boots with neither, and the boot unit brings one.
+    """
     unit = work.new["unit"]
     work.record.begin("commit", f"{unit} becomes the slot's service")
-    systemd.enable(unit)
+    trial.make_last(unit, work.new["unit_text"], work.before["units"][unit])
     for other, there in work.before["units"].items():
         if other != unit and there["enabled"] == "enabled":
             systemd.disable(other)
-    systemd.daemon_reload()
+    systemd.enable(unit)
+    systemd.sync_enablement()
+    try:
+        systemd.daemon_reload()
+    except AgentError as error:
+        work.record.info(f"{error.what}: systemd reads it at its next reload", {"evidence": error.evidence})
     record.SLOTS.mkdir(mode=0o700, exist_ok=True)
     files.write_json(record.slot_path(work.plan["slot"]), state(work))
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
+
+
+def confirm(work: Work) -> None:
+    """A last look: a service that died while it was committed is not left as the slot's."""
+    unit = work.new["unit"]
+    state = systemd.show([unit])[unit]
+    if state.get("ActiveState") != "active" or state.get("MainPID", "0") == "0":
+        evidence = [f"journal: {line[:400]}" for line in watch.tail(unit)]
+        raise Failed(f"{unit} ended while it was committed", evidence)
 
 
 def state(work: Work) -> Json:

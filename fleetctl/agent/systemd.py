@@ -8,10 +8,11 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Set
 
-from fleetctl.agent import keeper, supervised
+from fleetctl.agent import files, keeper, supervised
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 UNITS = Path("/etc/systemd/system")
@@ -38,7 +39,9 @@ PROPERTIES = [
     "TimeoutStopUSec",
     "Description",
 ]
+UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 COMMAND_TIMEOUT_S = 60.0
+RELOAD_PAUSES_S = (0.2, 0.8)
 
 Properties = Dict[str, str]
 
@@ -101,18 +104,37 @@ def _act(*arguments: str, timeout: float = COMMAND_TIMEOUT_S) -> None:
 
 
 def daemon_reload() -> None:
-    """Make systemd read the unit files again."""
+    """Make systemd read the unit files again; tried a few times, since it refuses while another reload is on."""
     if supervised.in_charge():
         return supervised.reload()
+    for pause in RELOAD_PAUSES_S:
+        try:
+            return _act("daemon-reload")
+        except AgentError:
+            time.sleep(pause)
     return _act("daemon-reload")
 
 
-def take_in(unit: str) -> None:
-    """Make systemd know the unit's file as it is; one that it has not read yet needs no reload of all units."""
+def take_in(unit: str, place: Path) -> None:
+    """Make systemd know the unit's file at ``place``; one that it has not read yet needs no reload of all units."""
     known = show([unit])[unit]
-    at_its_place = known.get("FragmentPath") == str(UNITS / unit)
+    at_its_place = known.get("FragmentPath") == str(place)
     if known.get("LoadState") != "loaded" or not at_its_place or known.get("NeedDaemonReload") != "no":
         daemon_reload()
+
+
+def is_stale(unit: str) -> bool:
+    """Whether systemd would start the unit from another text than its files have."""
+    found = show([unit])[unit]
+    fragment = found.get("FragmentPath", "")
+    return found.get("NeedDaemonReload") == "yes" or bool(fragment and not Path(fragment).exists())
+
+
+def is_stopping() -> bool:
+    """Whether the host goes down: no unit can be started any more."""
+    if supervised.in_charge():
+        return False
+    return run(["systemctl", "is-system-running"]).stdout.strip() == "stopping"
 
 
 def start(unit: str) -> None:
@@ -149,6 +171,12 @@ def disable(unit: str) -> None:
     if supervised.in_charge():
         return supervised.disable(unit)
     return _act("disable", "--quiet", "--no-reload", "--", unit)
+
+
+def sync_enablement() -> None:
+    """Have what :func:`enable` and :func:`disable` did survive a power cut."""
+    for folder in (UNITS, *UNITS.glob("*.wants"), *UNITS.glob("*.requires")):
+        files.sync_folder(folder)
 
 
 def reset_failed(unit: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from pathlib import Path
-from typing import Callable, List, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
-from fleetctl.agent import before, files, probes, record, steps, systemd
+from fleetctl.agent import before, files, probes, record, steps, systemd, trial
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
 
+RELOAD_S = 30.0
 FAILED_STOP_S = 10.0
 """A service that failed has no request worth a longer wait while nothing serves."""
 
@@ -28,25 +30,39 @@ class Undone:
 def undo(work: Work, begun: Set[str]) -> Undone:
     """Put everything back. Safe to do again after a crash in the middle of it."""
     undone = Undone()
-    if "start" in begun:
+    if "start" in begun and work.new["unit"] not in work.spared:
         limit = min(work.limit("stop"), FAILED_STOP_S)
         _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
         if not _old_runs(work):
             _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
     if begun & {"install", "commit"}:
         _try(undone, work, lambda: _units(work, committing="commit" in begun))
+        if work.same_unit and systemd.is_stale(work.new["unit"]):
+            undone.left = f"{work.new['unit']} is stopped: systemd would start the text that failed"
+            return undone
     if "stop" not in begun or work.old is None or not work.old_was_active:
         undone.left = _left_without(work, begun)
         return undone
     unit = work.old["unit"]
     rungs: List[str] = work.before["rungs"]
     old = work.old
-    if _try(undone, work, lambda: steps.start(work, old, "restore-", rungs)):
+    if _try(undone, work, lambda: _start_again(work, old, rungs)):
         serves = f"serves again ({', '.join(rungs)})"
         undone.left = f"{unit} {serves if rungs else 'was started again; it passed no probe before'}"
     else:
         undone.left = f"{unit} was started again and does not pass what it passed before"
     return undone
+
+
+def _start_again(work: Work, old: Dict[str, Any], rungs: List[str]) -> None:
+    """Start the old service and have it prove itself; one that is killed meanwhile gets another try."""
+    try:
+        steps.start(work, old, "restore-", rungs)
+    except Failed as failed:
+        if not failed.died:
+            raise
+        work.record.info(f"{failed.reason}: started once more", {"evidence": failed.evidence})
+        steps.start(work, old, "restore-", rungs)
 
 
 def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = False) -> bool:
@@ -56,6 +72,7 @@ def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = 
         return True
     except Failed as failed:
         reason, evidence = failed.reason, failed.evidence
+        undone.fix = undone.fix or failed.fix
     except AgentError as error:
         reason, evidence = error.what, error.evidence
     except OSError as error:
@@ -83,16 +100,50 @@ def _units(work: Work, committing: bool) -> None:
     work.record.begin("restore-units", "unit files and enablement as they were")
     if committing:
         _enablement(work)
-    changed = before.put_back(unit, work.before["units"][unit])
+    changed = trial.end(unit)
+    if files.read_text(str(systemd.UNITS / unit)) == work.new["unit_text"]:
+        changed = before.put_back(unit, work.before["units"][unit]) or changed
     if committing:
-        path = record.slot_path(work.plan["slot"])
-        if work.before["slot"] is not None and files.read_json(path) != work.before["slot"]:
-            files.write_json(path, work.before["slot"])
-        elif work.before["slot"] is None and path.exists():
-            path.unlink()
-    systemd.daemon_reload()
+        _slot_state(work)
+    _reload(work)
     systemd.reset_failed(unit)
     work.record.ok("unit files are as they were" if changed else "unit files were as they should be")
+
+
+def _reload(work: Work) -> None:
+    """Have systemd read what is there; a refusal matters only where it would start what was just taken back."""
+    try:
+        systemd.daemon_reload()
+    except AgentError as error:
+        work.record.info(error.what, {"evidence": error.evidence})
+    unit = work.new["unit"]
+
+    def look() -> Optional[str]:
+        if not work.same_unit or not systemd.is_stale(unit):
+            return None
+        try:
+            systemd.daemon_reload()
+        except AgentError as error:
+            return error.what
+        return None
+
+    waiting = work.until(RELOAD_S, look)
+    if waiting is not None:
+        fix = f"`systemctl daemon-reload && systemctl start {unit}` there, once systemd takes it"
+        raise Failed(f"{waiting}, for {RELOAD_S:g} s", fix=fix)
+
+
+def _slot_state(work: Work) -> None:
+    """The slot's state as it was, unless somebody else's rollout has written it since."""
+    path, there = record.slot_path(work.plan["slot"]), work.before["slot"]
+    now = files.read_json(path)
+    if isinstance(now, dict) and now.get("rollout") != work.plan["id"]:
+        return
+    if there is None:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    elif now != there:
+        files.write_json(path, there)
 
 
 def _enablement(work: Work) -> None:

@@ -8,7 +8,12 @@ from typing import Dict, Iterable, Iterator, List, Optional
 
 from fleetctl.agent.environments import used_by_slots
 
-UNITS = ("/etc/systemd/system", "/run/systemd/system", "/run/systemd/transient")
+UNITS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/run/systemd/system.control",
+    "/run/systemd/transient",
+)
 PROC = "/proc"
 Found = Dict[str, List[str]]
 

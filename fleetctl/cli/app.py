@@ -11,7 +11,9 @@ import typer
 
 from fleetctl import __version__
 from fleetctl.cli import (
+    abort,
     adopt,
+    attach,
     bench,
     deploy,
     doctor,
@@ -25,6 +27,7 @@ from fleetctl.cli import (
     playbook,
     report,
     rollback,
+    rollouts_list,
     status,
     swap,
     sweep,
@@ -78,6 +81,9 @@ app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
+app.command("rollouts")(rollouts_list.rollouts)
+app.command("attach")(attach.attach)
+app.command("abort")(abort.abort)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)

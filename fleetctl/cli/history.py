@@ -73,12 +73,12 @@ def _row(entry: dict[str, Any]) -> list[str]:
     result = entry.get("result") or {}
     took = sum((result.get("seconds") or {}).values())
     return [
-        _when(entry.get("created")),
+        when(entry.get("created")),
         entry["host"],
         entry.get("slot") or "-",
         entry.get("kind") or "-",
-        _name(entry.get("old")),
-        _name(entry.get("new")),
+        name(entry.get("old")),
+        name(entry.get("new")),
         entry["outcome"],
         f"{took:.1f} s" if took else "-",
         entry.get("operator") or "-",
@@ -87,7 +87,7 @@ def _row(entry: dict[str, Any]) -> list[str]:
     ]
 
 
-def _when(created: Any) -> str:
+def when(created: Any) -> str:
     try:
         moment = (
             datetime.fromtimestamp(created)
@@ -99,5 +99,5 @@ def _when(created: Any) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _name(target: dict[str, Any] | None) -> str:
+def name(target: dict[str, Any] | None) -> str:
     return "-" if target is None else str(target.get("service") or target.get("unit") or "-")

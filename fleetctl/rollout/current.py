@@ -45,12 +45,15 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         raise FleetError(
             f"slot {slot} is locked by {rollout_words(lock)}",
             where=f"{host.host}, slot {slot}",
-            fix=f"wait for it to end: `fleetctl status {host.host}` shows it; or have it undo itself: "
-            f"`systemctl stop fleetctl-rollout-{slot}.service` there",
+            fix=f"follow it: `fleetctl attach {host.host} --slot {slot}`; or have it undo itself: "
+            f"`fleetctl abort {host.host} --slot {slot}`",
             exit=Exit.LOCKED,
         )
     state = facts["slots"][slot]["state"]
     owner = facts["ports"].get(str(host.slots[slot].port))
+    if facts["slots"][slot].get("unfinished"):
+        # Settled first: then it is what the last commit left.
+        return recorded_target(host, slot, state, adopted=bool(state.get("adopted"))) if state else None
     if owner and not str(owner["unit"] or "").endswith(".service"):
         raise FleetError(
             f"port {host.slots[slot].port} is held by pid {owner['pid']} ({owner['command']}), "

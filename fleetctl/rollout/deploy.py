@@ -13,12 +13,12 @@ from fleetctl.environment.room import require_room, shortages
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
-from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.plan import Kind, Plan, difference
-from fleetctl.rollout.status import facts_arguments
+from fleetctl.rollout.settle import settled_facts
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -62,7 +62,7 @@ def deploy_service(
     service = host.services[service_name]
     slot = service.slot
     with open_agent(host) as agent:
-        facts = gather_facts(agent, host)
+        facts = settled_facts(agent, host, slot, plan_only, on_event)
         old = current_target(host, slot, facts)
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
@@ -113,11 +113,6 @@ def deploy_service(
             needs.verify(on_event)
             outcome.result = run_rollout(agent, plan, interrupt, on_event)
         return outcome
-
-
-def gather_facts(agent: Agent, host: Host) -> Facts:
-    """The facts that a rollout is planned from, in one message."""
-    return dict(agent.call("facts", **facts_arguments(host)))
 
 
 def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Target | None) -> None:

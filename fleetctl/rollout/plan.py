@@ -105,9 +105,10 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
-    if not changes and _lacks_only_enablement(slot, new, facts):
+    unfinished = facts["slots"][slot].get("unfinished") or []
+    if not changes and not unfinished and _lacks_only_enablement(slot, new, facts):
         return Difference([f"enable {new.unit} at boot, without a restart"], restart=False)
-    lasting = []
+    lasting = [f"settle rollout {rollout} first, which was cut short" for rollout in unfinished]
     if unit.get("UnitFileState") not in STARTED_AT_BOOT:
         lasting.append(f"enable {new.unit} at boot")
     is_as_found = not state and old is not None and old.adopted and old.unit == new.unit

@@ -7,10 +7,11 @@ from typing import Any
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.deploy import OnEvent, Outcome, gather_facts, unhealthy
+from fleetctl.rollout.deploy import OnEvent, Outcome, unhealthy
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.plan import Plan, difference
+from fleetctl.rollout.settle import settled_facts
 from fleetctl.services.target import recorded_target
 from fleetctl.transport.agent import open_agent
 
@@ -22,7 +23,7 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
     does not answer.
     """
     with open_agent(host) as agent:
-        facts = gather_facts(agent, host)
+        facts = settled_facts(agent, host, slot, plan_only, on_event)
         old = current_target(host, slot, facts)
         previous: dict[str, Any] | None = (facts["slots"][slot]["state"] or {}).get("previous")
         if not previous:

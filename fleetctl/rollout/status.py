@@ -145,6 +145,10 @@ def _notes(
 ) -> list[str]:
     lock = found["locked_by"] or {}
     notes = [f"{rollout_words(lock)} is at work"] if lock else []
+    notes += [
+        f"rollout {rollout} was cut short: the next deploy settles it"
+        for rollout in found.get("unfinished") or []
+    ]
     unread = facts["errors"].get(f"slots.{slot.name}")
     if unread:
         path = f"{SLOTS}/{slot.name}.json"

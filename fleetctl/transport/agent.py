@@ -43,7 +43,7 @@ exec $p -I -S $f serve
 
 STABLE = "is the host up and the network stable?"
 AFTERWARDS = {
-    "rollout.": "A rollout goes on there by itself; `fleetctl status {host}` shows it",
+    "rollout.": "A rollout goes on there by itself; `fleetctl attach {host}` follows it",
     "environment.build": "What was being made is removed there; run it again",
     "environment.derive": "What was being made is removed there; run it again",
     "environment.prune": "What is left to be removed goes when it is run again",

@@ -403,7 +403,7 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
     assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
     following = site.plan(new, old)
     started = site.host.call("rollout.start", {"plan": following})
-    assert started["settles"] == {plan["id"]: 2 * 5 + 3 + 15 + 3 + 60}
+    assert started["settles"] == {plan["id"]: 2 * (5 + 15 + 3) + 3 + 60}
     events, result = site.follow(following["id"])
     assert result["outcome"] == "done", result
     waits = [event for event in events if event["step"] == "settle" and event["state"] == "wait"]

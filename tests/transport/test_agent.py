@@ -105,7 +105,7 @@ def test_a_link_that_dies_during_a_call(sshd: Sshd, mute_port: int) -> None:
         with pytest.raises(FleetError, match="lost during history"):
             opened.call("history")
         for call, after in (
-            ("rollout.follow", "A rollout goes on there by itself; `fleetctl status box` shows it"),
+            ("rollout.follow", "A rollout goes on there by itself; `fleetctl attach box` follows it"),
             ("environment.derive", "What was being made is removed there; run it again"),
         ):
             with pytest.raises(FleetError) as caught:

@@ -1,0 +1,86 @@
+"""The unit that settles a rollout at the next boot, should the host go down in the middle of it.
+
+It is there from before the rollout's start until its result is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+from fleetctl.agent import files, paths, supervised, systemd
+
+WANTS = systemd.UNITS / "multi-user.target.wants"
+AGENT = "agent.pyz"
+TEXT = """\
+[Unit]
+Description=fleetctl settles rollout {id}, which a boot cut short
+ConditionPathExists={folder}/plan.json
+ConditionPathExists=!{folder}/result.json
+RequiresMountsFor={home}
+After={units}
+
+[Service]
+Type=exec
+ExecStart={python} -I -S {folder}/{agent} recover {folder}
+Restart=on-abnormal
+RestartSec=2
+KillMode=mixed
+TimeoutStopSec={bound:.0f}
+OOMScoreAdjust=-900
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def path_of(rollout: str) -> Path:
+    """The boot unit of a rollout."""
+    return systemd.UNITS / f"fleetctl-settle-{rollout}.service"
+
+
+def arm(folder: Path, plan: Dict[str, Any], bound: float) -> None:
+    """From now on a boot settles the rollout in ``folder``; raises OSError where that cannot be written.
+
+    A host without systemd has no boot of its own: there the next deploy does.
+
+    The agent that runs here is kept beside the record: it outlives later agents and their pruning.
+    """
+    if supervised.in_charge():
+        return
+    _keep(Path(sys.argv[0]).resolve(), folder / AGENT)
+    units = {str(target["unit"]) for target in (plan["new"], plan.get("old")) if target}
+    text = TEXT.format(
+        id=plan["id"],
+        folder=folder,
+        home=paths.ROOT,
+        units=" ".join(sorted(filter(systemd.UNIT_NAME.fullmatch, units))),
+        python=sys.executable,
+        agent=AGENT,
+        bound=bound,
+    )
+    path = path_of(folder.name)
+    files.write(path, text)
+    WANTS.mkdir(mode=0o755, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (WANTS / path.name).symlink_to(path)
+    files.sync_folder(WANTS)
+
+
+def _keep(program: Path, kept: Path) -> None:
+    try:
+        os.link(program, kept)
+    except OSError:
+        shutil.copyfile(program, kept)
+
+
+def disarm(folder: Path) -> None:
+    """The rollout in ``folder`` has its result, or was never started."""
+    path = path_of(folder.name)
+    for place in (folder / AGENT, WANTS / path.name, path):
+        with contextlib.suppress(OSError):
+            place.unlink()

@@ -1,0 +1,66 @@
+"""A unit's new text until it is committed: in /run, where systemd prefers it and a power cut forgets it.
+
+So what stands under a name in /etc/systemd/system, and starts at boot, is always what proved itself last. A host
+without systemd has only that one place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from fleetctl.agent import files, supervised, systemd
+
+FOLDER = Path("/run/systemd/system.control")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def folder() -> Path:
+    """Where a unit on trial has its text."""
+    return systemd.UNITS if supervised.in_charge() else FOLDER
+
+
+def boot() -> str:
+    """Which boot of the host this is."""
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def is_as_it_was(text: Optional[str], there: Dict[str, Any]) -> bool:
+    """Whether the unit as ``before`` has it is the one wanted, so that nothing is to be written."""
+    return text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
+
+
+def begin(unit: str, text: str) -> None:
+    """Have systemd take ``text`` for the unit from its next reload on, for this boot."""
+    place = folder()
+    place.mkdir(mode=0o755, parents=True, exist_ok=True)
+    files.write(place / unit, text)
+
+
+def stands(unit: str, text: str) -> bool:
+    """Whether the unit is on trial with this text."""
+    try:
+        return (folder() / unit).read_text(encoding="utf-8") == text
+    except OSError:
+        return False
+
+
+def end(unit: str) -> bool:
+    """What /etc has counts again from the next reload on; True if the unit was on trial."""
+    if supervised.in_charge():
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        (FOLDER / unit).unlink()
+        return True
+    return False
+
+
+def make_last(unit: str, text: Optional[str], there: Dict[str, Any]) -> None:
+    """The text that proved itself is the unit's file. Safe to do twice, and after a boot."""
+    if text is not None and not is_as_it_was(text, there):
+        files.write(systemd.UNITS / unit, text)
+    end(unit)

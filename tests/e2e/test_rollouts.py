@@ -1,0 +1,85 @@
+"""Rollouts under way are listed, followed and undone by whoever comes, from another terminal too."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+
+from tests.e2e.conftest import Site
+
+pytestmark = pytest.mark.lab
+
+
+def started(site: Site) -> subprocess.Popen[str]:
+    """A swap whose controller is killed while the new service loads."""
+    site.run("deploy", "--service", "good")
+    site.service("slow", load=200)
+    site.services["slow"]["deadlines"]["ready"] = 200
+    site.write()
+    process = site.start("swap", "good", "slow")
+    site.until(process, "port: process")
+    process.kill()
+    process.communicate(timeout=20)
+    return process
+
+
+def entries(site: Site) -> list[dict[str, object]]:
+    """What ``rollouts`` says of the slot."""
+    found = json.loads(site.run("rollouts", "--json"))["rollouts"]
+    return [entry for entry in found if entry["slot"] == site.slot]
+
+
+def test_a_rollout_is_listed_followed_and_aborted_by_another(site: Site) -> None:
+    started(site)
+    (entry,) = entries(site)
+    assert entry["outcome"] == "running"
+    assert dict(entry["last"])["step"] == "health"  # type: ignore[call-overload]
+    assert "running" in site.run("rollouts", "ct200")
+    following = site.start("attach", "ct200", "--slot", site.slot)
+    site.until(following, "port: process")
+    following.send_signal(signal.SIGINT)
+    _, said = following.communicate(timeout=30)
+    assert following.returncode == 130, said
+    assert f"rollout {entry['id']} goes on" in said
+    assert entries(site)[0]["outcome"] == "running"
+    said = site.run("deploy", "--service", "good", expect=4)
+    assert f"fleetctl abort ct200 --slot {site.slot}" in said
+    assert "good.service serves again" in site.run("abort", "ct200", "--slot", site.slot)
+    assert site.generates()
+    said = site.run("attach", str(entry["id"]), expect=6)
+    assert "aborted" in said
+    assert "health" in said
+    assert "has ended already" in site.run("abort", str(entry["id"]), expect=5)
+
+
+def test_nothing_to_attach_to(site: Site) -> None:
+    site.run("deploy", "--service", "good")
+    said = site.run("attach", "ct200", "--slot", site.slot, expect=2)
+    assert "no rollout is under way" in said
+    (entry,) = entries(site)
+    assert "is there no rollout" not in said
+    assert "serves" in site.run("attach", "ct200", str(entry["id"])[-4:])
+    assert "there is no rollout 20009" in site.run("attach", "ct200", "20009", expect=2)
+    assert "ct200" in site.run("abort", "ct2OO", "x1", expect=2)
+
+
+def test_a_rollout_that_was_cut_short_is_told_and_settled(site: Site) -> None:
+    started(site)
+    unit = f"fleetctl-rollout-{site.slot}.service"
+    site.lab.run(
+        "ct200", f"systemctl kill -s KILL --kill-who=main {unit}; sleep 0.2; systemctl kill -s KILL {unit}"
+    )
+    (entry,) = entries(site)
+    assert entry["outcome"] == "crashed"
+    (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
+    assert f"rollout {entry['id']} was cut short: the next deploy settles it" in slot["notes"]
+    assert "the next deploy" in site.run("abort", "ct200", str(entry["id"]), expect=5)
+    planned = site.run("deploy", "--service", "good", "--plan", expect=10)
+    assert f"settle rollout {entry['id']} first" in planned
+    assert "settle: rollout" in site.run("deploy", "--service", "good")
+    assert [one["outcome"] for one in entries(site)] == ["rolled-back"]
+    assert "nothing to do" in site.run("deploy", "--service", "good")
+    assert site.generates()
