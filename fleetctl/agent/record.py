@@ -21,7 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 RESERVE_BYTES = 256 * 1024
 UNDO_SLACK_S = 60.0
 ABORT = "abort"
-CHANGING = {"stop", "install", "start", "commit"}
+CHANGING = {"unroute", "stop", "install", "start", "commit"}
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -177,7 +177,8 @@ def undo_bound(plan: Dict[str, Any]) -> float:
     limits = {
         name: max(float(own[name]), float(leaving[name])) for name in ("stop", "free", "ready", "generate")
     }
-    return 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + UNDO_SLACK_S
+    traffic = 2 * float(own["drain"]) if plan.get("router") else 0.0
+    return traffic + 2 * limits["stop"] + limits["free"] + limits["ready"] + limits["generate"] + UNDO_SLACK_S
 
 
 def begun(events: List[Dict[str, Any]]) -> Set[str]:

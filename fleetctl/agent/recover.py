@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from fleetctl.agent import before, lock, probes, record, steps
+from fleetctl.agent import before, lock, overlap, probes, record, steps
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome
 from fleetctl.agent.record import Record
@@ -69,7 +69,7 @@ def settle(kept: Record, why: str) -> Dict[str, Any]:
 def _finish(work: Work) -> Optional[Dict[str, Any]]:
     """Complete a commit: the new service had proven itself, and must still be there."""
     passed = probes.passing(work.new, int(work.plan["port"]), work.limit("generate"))
-    if not set(passed) >= PROOF:
+    if not set(passed) >= PROOF & set(probes.rungs_of(work.new)):
         return None
     work.record.ok(f"{work.new['unit']} had proven itself: the commit is finished")
     try:
@@ -78,4 +78,6 @@ def _finish(work: Work) -> Optional[Dict[str, Any]]:
         work.record.fail(str(error))
         return None
     work.record.failed_step = None
+    if work.overlap:
+        return overlap.finish(work)
     return work.record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))

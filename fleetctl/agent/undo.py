@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 from typing import Callable, List, Set
 
-from fleetctl.agent import before, files, probes, record, steps, systemd
+from fleetctl.agent import before, files, probes, record, routing, steps, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
@@ -28,6 +28,8 @@ class Undone:
 def undo(work: Work, begun: Set[str]) -> Undone:
     """Put everything back. Safe to do again after a crash in the middle of it."""
     undone = Undone()
+    if work.overlap and _old_runs(work) and "unroute" in begun:
+        _try(undone, work, lambda: routing.restore(work))
     if "start" in begun:
         limit = min(work.limit("stop"), FAILED_STOP_S)
         _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
@@ -35,7 +37,9 @@ def undo(work: Work, begun: Set[str]) -> Undone:
             _try(undone, work, lambda: steps.free(work, "restore-free"), tolerated=True)
     if begun & {"install", "commit"}:
         _try(undone, work, lambda: _units(work, committing="commit" in begun))
-    if "stop" not in begun or work.old is None or not work.old_was_active:
+    if work.old is None or not work.old_was_active or not _must_start(work, begun):
+        if "unroute" in begun and not work.overlap:
+            _try(undone, work, lambda: routing.restore(work))
         undone.left = _left_without(work, begun)
         return undone
     unit = work.old["unit"]
@@ -46,7 +50,14 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         undone.left = f"{unit} {serves if rungs else 'was started again; it passed no probe before'}"
     else:
         undone.left = f"{unit} was started again and does not pass what it passed before"
+    if "unroute" in begun:
+        _try(undone, work, lambda: routing.restore(work))
     return undone
+
+
+def _must_start(work: Work, begun: Set[str]) -> bool:
+    """Whether the old service was stopped, or ended by itself beside the new one."""
+    return "stop" in begun or (work.overlap and not _old_runs(work))
 
 
 def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = False) -> bool:

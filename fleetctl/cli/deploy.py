@@ -28,6 +28,12 @@ def deploy(
     fix: Annotated[
         bool, typer.Option("--fix", help="Put doctor's remedies (arguments, variables) into the unit.")
     ] = False,
+    blue_green: Annotated[
+        bool,
+        typer.Option(
+            "--blue-green", help="Start it beside the old one, behind the slot's router; no request fails."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Put a service into its slot: environment, unit, start, probes; or everything back as it was.
@@ -47,7 +53,7 @@ def deploy(
     run_rollouts(
         chosen,
         lambda host, interrupt, listen: deploy_service(
-            fleet, host, services[host.name], None, plan, interrupt, listen, fix
+            fleet, host, services[host.name], None, plan, interrupt, listen, fix, blue_green
         ),
         json=json,
     )

@@ -21,6 +21,12 @@ def swap(
     fix: Annotated[
         bool, typer.Option("--fix", help="Put doctor's remedies (arguments, variables) into the unit.")
     ] = False,
+    blue_green: Annotated[
+        bool,
+        typer.Option(
+            "--blue-green", help="Start it beside the old one, behind the slot's router; no request fails."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Swap one service for another behind probes that fail fast; the old one comes back if the new one fails.
@@ -36,6 +42,8 @@ def swap(
     fleet = load_fleet()
     run_rollouts(
         [select_swap(fleet, old, new, host)],
-        lambda host, interrupt, listen: deploy_service(fleet, host, new, old, plan, interrupt, listen, fix),
+        lambda host, interrupt, listen: deploy_service(
+            fleet, host, new, old, plan, interrupt, listen, fix, blue_green
+        ),
         json=json,
     )

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from fleetctl.inventory.document import Problem
 from fleetctl.inventory.models import Mode, default_unit
 from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.routers import check_routers
 
 DRAFTING = tuple(mode for mode in get_args(Mode) if mode != "autoregressive")
 ROLLOUT_UNITS = "fleetctl-rollout-"
@@ -19,7 +20,7 @@ ROLLOUT_UNITS = "fleetctl-rollout-"
 def check_host(data: Any) -> list[Problem]:
     """Every problem of references, ports, GPUs and units; what has the wrong type is passed over."""
     host = _mapping(data)
-    return [*_slots(host), *_services(host)]
+    return [*_slots(host), *check_routers(host), *_services(host)]
 
 
 def _slots(host: Mapping[str, Any]) -> Iterator[Problem]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StringConstraints, model_validator
 
 Engine = Literal["standalone", "sglang", "other"]
 Mode = Literal["autoregressive", "linear", "shadow", "tree"]
+ROUTER = "haproxy"
+"""The engine of a router's service; no inventory names it."""
+ROUTER_MODE = "router"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -63,11 +67,28 @@ class Gpus(Model):
     memory_mib: Annotated[int, Field(gt=0)] | None = None
 
 
+class Spare(Model):
+    """A slot's second place: where ``--blue-green`` starts the new service while the old one serves."""
+
+    gpus: list[Annotated[int, Field(ge=0)]]
+    port: Annotated[int, Field(ge=1, le=65535)]
+
+
 class Slot(Named):
     """A place for one service: GPUs by index, and a port."""
 
     gpus: list[Annotated[int, Field(ge=0)]]
     port: Annotated[int, Field(ge=1, le=65535)]
+    spare: Spare | None = None
+
+
+class Router(Named):
+    """An HAProxy on ``port`` in front of ``slots``: one slot with a spare, or the slots of replicas."""
+
+    port: Annotated[int, Field(ge=1, le=65535)]
+    slots: Annotated[list[Text], Field(min_length=1)]
+    balance: Literal["leastconn", "roundrobin", "random"] = "leastconn"
+    template: FileName = "haproxy.service.j2"
 
 
 class EnvironmentRef(Named):
@@ -130,6 +151,11 @@ class Service(Named):
     probe: Probe = Probe()
     deadlines: Deadlines = Deadlines()
 
+    @property
+    def is_router(self) -> bool:
+        """Whether it stands in front of other services and is none itself."""
+        return str(self.engine) == ROUTER
+
 
 class Host(Model):
     """One host, as its inventory file describes it."""
@@ -140,6 +166,7 @@ class Host(Model):
     gpus: Gpus
     default_slot: Text | None = None
     slots: dict[Name, Slot]
+    routers: dict[Name, Router] = {}
     environments: dict[Name, EnvironmentRef] = {}
     models: dict[Name, ModelRef] = {}
     services: dict[Name, Service]
@@ -148,6 +175,10 @@ class Host(Model):
     def name(self) -> str:
         """The host's name in fleetctl and, unless ``ssh.hostname`` says otherwise, in ``~/.ssh/config``."""
         return self.host
+
+    def router_of(self, slot: str) -> Router | None:
+        """The router that stands in front of a slot."""
+        return next((router for router in self.routers.values() if slot in router.slots), None)
 
     @model_validator(mode="after")
     def _fill_in(self) -> Self:
@@ -159,12 +190,30 @@ class Host(Model):
                     "template": service.template or f"{service.engine}.service.j2",
                 }
             )
-        entries: list[dict[str, Slot] | dict[str, EnvironmentRef] | dict[str, ModelRef] | dict[str, Service]]
-        entries = [self.slots, self.environments, self.models, self.services]
+        for key, router in self.routers.items():
+            self.slots[key] = Slot(gpus=[], port=router.port)
+            self.services[key] = _router_service(key, router)
+        entries: list[Mapping[str, Named]]
+        entries = [self.slots, self.routers, self.environments, self.models, self.services]
         for mapping in entries:
             for key, entry in mapping.items():
                 entry._name = key
         return self
+
+
+def _router_service(name: str, router: Router) -> Service:
+    """A router as the one service of a slot of its own, so that it is deployed and rolled back like any other."""
+    return Service.model_construct(
+        slot=name,
+        engine=ROUTER,
+        mode=ROUTER_MODE,
+        environment="",
+        model="",
+        model_id="",
+        unit=default_unit(name),
+        template=router.template,
+        deadlines=Deadlines(ready=30),
+    )
 
 
 def default_unit(service: str) -> str:

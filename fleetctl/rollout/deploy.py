@@ -13,13 +13,15 @@ from fleetctl.environment.room import require_room, shortages
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
+from fleetctl.rollout import bluegreen
 from fleetctl.rollout.current import Facts, current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
-from fleetctl.rollout.plan import Kind, Plan, difference
+from fleetctl.rollout.plan import Difference, Kind, Plan, difference
 from fleetctl.rollout.status import facts_arguments
 from fleetctl.rollout.treatment import admit, treat
+from fleetctl.services.sides import as_filled
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -54,27 +56,51 @@ def deploy_service(
     interrupt: Interrupt,
     on_event: OnEvent,
     fix: bool = False,
+    blue_green: bool = False,
 ) -> Outcome:
     """Put ``service_name`` into its slot on ``host``, in place of ``leaving`` where that is named.
 
-    Where something is to change, doctor looks at the service first; with ``fix`` its remedies go into the unit.
+    With ``blue_green`` it starts beside the old one, which serves until it is proven. Where something is to change,
+    doctor looks at the service first; with ``fix`` its remedies go into the unit.
     Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
-    service = host.services[service_name]
-    slot = service.slot
+    own, slot = host, host.services[service_name].slot
+    if blue_green:
+        bluegreen.require_room(fleet, host, service_name)
     with open_agent(host) as agent:
         facts = gather_facts(agent, host)
+        host = filled = as_filled(own, facts)
+        service = host.services[service_name]
         old = current_target(host, slot, facts)
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
         needs = survey_needs(fleet, host, service, agent, facts, on_event)
         new = base = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
         found = difference(host, slot, new, old, facts)
+        beside = None
+        if blue_green and (needs.changes or (found.changes and found.restart)):
+            beside = bluegreen.beside(own, filled, slot, old, facts)
+        if beside:
+            host, service = beside, beside.services[service_name]
+            new = base = build_target(
+                fleet, host, service_name, needs.environment_path, needs.environment_digest
+            )
+
+        def compare(new: Target) -> Difference:
+            found = difference(host, slot, new, old, facts)
+            return bluegreen.in_words(found, host, slot, old) if beside and old else found
+
+        def planned(new: Target, restart: bool) -> Plan:
+            kind: Kind = "swap" if leaving else "deploy"
+            whole = (kind, host, slot, new, old, service.deadlines)
+            return Plan.for_slot(*whole, restart=restart, overlap=beside is not None, leaves=filled)
+
+        found = compare(new)
         treatment = None
-        if needs.changes or (found.changes and found.restart):
+        if not service.is_router and (needs.changes or (found.changes and found.restart)):
             treatment = treat(fleet, host, service, agent, facts, needs, new, fix)
             new = treatment.target
-            found = difference(host, slot, new, old, facts)
+            found = compare(new)
         changes = [*needs.changes, *(treatment.changes if treatment else []), *found.changes]
         if needs.changes and found.warnings:
             changes.append(f"restart {new.unit}: {'; '.join(found.warnings)}")
@@ -83,8 +109,7 @@ def deploy_service(
             if found.warnings:
                 raise unhealthy(host, slot, new, found.warnings)
             return outcome
-        kind: Kind = "swap" if leaving else "deploy"
-        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
+        plan = planned(new, found.restart)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
@@ -98,8 +123,8 @@ def deploy_service(
             treatment = treat(fleet, host, service, agent, facts, replace(needs, pending=[]), base, fix)
             admit(treatment, on_event)
             new = treatment.target
-            found = difference(host, slot, new, old, facts)
-            plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
+            found = compare(new)
+            plan = planned(new, found.restart)
         outcome.verdict = "done"
         if found.changes or found.warnings:
             needs.verify(on_event)

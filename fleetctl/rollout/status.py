@@ -10,6 +10,7 @@ from typing import Any
 from fleetctl.agent.paths import SLOTS
 from fleetctl.inventory.models import Host, Service, Slot
 from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
+from fleetctl.services.sides import as_filled, asked_slots
 
 Facts = dict[str, Any]
 
@@ -53,12 +54,12 @@ class SlotStatus:
 def facts_arguments(host: Host) -> dict[str, Any]:
     """The arguments of the ``facts`` call that :func:`slot_statuses` needs."""
     units = [service.unit for service in host.services.values()]
-    slots = {name: {"port": slot.port, "gpus": slot.gpus} for name, slot in host.slots.items()}
-    return {"slots": slots, "units": units, "gpus": False}
+    return {"slots": asked_slots(host), "units": units, "gpus": False}
 
 
 def slot_statuses(host: Host, facts: Facts) -> list[SlotStatus]:
     """The status of each of the host's slots, in the inventory's order."""
+    host = as_filled(host, facts)
     return [_status(host, slot, facts) for slot in host.slots.values()]
 
 
@@ -90,8 +91,22 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         managed=bool(state),
         rollout=(found["locked_by"] or {}).get("rollout"),
         remedies=_remedies(state),
-        notes=_notes(slot, state, owner, found, unit, facts),
+        notes=[*_notes(slot, state, owner, found, unit, facts), *_routed(host, slot, facts)],
     )
+
+
+def _routed(host: Host, slot: Slot, facts: Facts) -> list[str]:
+    """Where the clients of a slot behind a router ask, and whether that router runs."""
+    router = host.router_of(slot.name)
+    if router is None:
+        return []
+    state = facts["units"].get(host.services[router.name].unit, {}).get("ActiveState")
+    down = (
+        ""
+        if state == "active"
+        else f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
+    )
+    return [f"behind the router {router.name}, port {router.port}{down}"]
 
 
 def _remedies(state: Facts) -> list[str]:

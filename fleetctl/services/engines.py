@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 
-from fleetctl.inventory.models import Argument, Engine, Host, Service
+from fleetctl.inventory.models import ROUTER, Argument, Host, Service
 
 Arguments = dict[str, Argument]
 
 EVERY_ADDRESS = "0.0.0.0"
+STANDALONE_DRAIN_S = 30
+"""How long the standalone server finishes requests after SIGTERM unless it is told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ def _standalone(host: Host, service: Service) -> Arguments:
     arguments: Arguments = {"model": host.models[service.model].path}
     if service.drafter:
         arguments["drafter"] = host.models[service.drafter].path
+    if service.deadlines.drain > STANDALONE_DRAIN_S:
+        arguments["drain-timeout"] = ceil(service.deadlines.drain)
     return {
         **arguments,
         "mode": service.mode,
@@ -66,7 +71,7 @@ def _other(host: Host, service: Service) -> Arguments:
     return {}
 
 
-ENGINES: dict[Engine, EngineFacts] = {
+ENGINES: dict[str, EngineFacts] = {
     "standalone": EngineFacts(
         module="fleetctl.standalone",
         arguments=_standalone,
@@ -81,4 +86,5 @@ ENGINES: dict[Engine, EngineFacts] = {
     ),
     # A server that only its own unit or template knows how to start.
     "other": EngineFacts(module="", arguments=_other, running="", queued=""),
+    ROUTER: EngineFacts(module="", arguments=_other, running="", queued=""),
 }

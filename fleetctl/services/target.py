@@ -11,12 +11,16 @@ from fleetctl.inventory.models import Host, Probe, Service
 from fleetctl.services.arguments import metrics
 from fleetctl.services.unit import render_unit
 
+ROUTER_RUNGS = ["process", "unit", "port"]
+"""A router answers for itself only so far: the rest depends on what stands behind it."""
+
 
 @dataclass(frozen=True)
 class Target:
     """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept.
 
-    ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold.
+    ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold. ``port``: where it
+    listens, None for the plan's; ``rungs``: the probes that it can pass, None for all.
     """
 
     service: str
@@ -33,6 +37,8 @@ class Target:
     deadlines: dict[str, float] = field(default_factory=dict)
     adopted: bool = False
     remedies: list[dict[str, Any]] = field(default_factory=list)
+    port: int | None = None
+    rungs: list[str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The target as the JSON object of docs/architecture.md."""
@@ -58,6 +64,7 @@ def build_target(
         environment=environment,
         environment_digest=environment_digest,
         remedies=list(remedies),
+        port=host.slots[service.slot].port,
         **_known(host, service),
     )
 
@@ -72,7 +79,7 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     service = next(
         (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
     )
-    known = _known(host, service) if service else _unknown(unit)
+    known = {**(_known(host, service) if service else _unknown(unit)), "port": host.slots[slot].port}
     names = [*known, "unit_text", "environment", "environment_digest", "remedies"]
     said = {name: recorded[name] for name in names if recorded.get(name) is not None}
     return Target(**{**known, **said}, adopted=adopted)
@@ -90,6 +97,7 @@ def _known(host: Host, service: Service) -> dict[str, Any]:
         "metrics": metrics(host, service),
         "probe": service.probe.model_dump(),
         "deadlines": service.deadlines.model_dump(),
+        "rungs": ROUTER_RUNGS if service.is_router else None,
     }
 
 
@@ -104,4 +112,5 @@ def _unknown(unit: str) -> dict[str, Any]:
         "metrics": {},
         "probe": Probe().model_dump(),
         "deadlines": {},
+        "rungs": None,
     }
