@@ -60,7 +60,7 @@ class Load:
 
     def _ask(self) -> None:
         link: http.client.HTTPConnection | None = None
-        body = json.dumps({"prompt": "one", "max_tokens": 2})
+        body = json.dumps({"prompt": "one", "max_tokens": 2, "user": "load"})
         while not self._stop.is_set():
             try:
                 link = link or http.client.HTTPConnection(self.address, self.port, timeout=PATIENCE_S)

@@ -3,7 +3,7 @@
 load (s until healthy) · slow (s that each completion takes) · tokens (most that a completion brings)
 die (s after which it dies) · lost (a rank that never joins the others)
 
-At SIGTERM it stops listening and finishes what it accepted; ``accepted N answered M`` is its last word. Of several
+At SIGTERM it stops listening and finishes what it accepted; ``accepted N answered M`` (requests of a user) is its last word. Of several
 nodes (``--nnodes --node-rank --dist-init-addr``) rank 0 waits for the others over TCP before it listens, asks each
 for its word at every completion, and each ends when it loses another.
 """
@@ -69,17 +69,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         with LOCK:
-            COUNTS["accepted"] += 1
             FLYING[0] += 1
         try:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with LOCK:
+                COUNTS["accepted"] += "user" in body
             ask_peers()
             time.sleep(KNOBS.get("slow", 0))
             brought = min(body["max_tokens"], KNOBS.get("tokens", 1 << 20))
             choice = {"text": ARGUMENTS["served-model-name"], "finish_reason": "length"}
             self.answer(200, {"choices": [choice], "usage": {"completion_tokens": brought}})
             with LOCK:
-                COUNTS["answered"] += 1
+                COUNTS["answered"] += "user" in body
         finally:
             with LOCK:
                 FLYING[0] -= 1

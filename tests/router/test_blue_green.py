@@ -36,3 +36,38 @@ def test_no_request_fails_when_the_service_is_swapped_again_and_again(site: Site
     assert load.refused == 0
     assert load.answers["one"] > 500
     assert load.answers["two"] > 500
+
+
+def test_what_cannot_be_proven_gets_no_request_and_the_old_one_never_stops(site: Site) -> None:
+    load = serving(site)
+    pid = site.lab.run("ct200", f"systemctl show -P MainPID {site.slot}-one.service").stdout
+    site.service("two", tokens=3)
+    said = site.run("swap", "one", "two", "--blue-green", expect=6)
+    assert "3 of 8 tokens" in said
+    assert f"{site.slot}-one.service was not touched" in said
+    load.more(20)
+
+    site.service("two", load=60)
+    swap = site.start("swap", "one", "two", "--blue-green")
+    site.until(swap, "port:")
+    site.lab.run("ct200", f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+    swap.communicate(timeout=60)
+    assert swap.returncode == 6
+    load.more(20)
+
+    site.service("two", slow=0.2)
+    swap = site.start("swap", "one", "two", "--blue-green")
+    site.until(swap, "route:")
+    site.lab.run("ct200", f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+    swap.communicate(timeout=60)
+    load.more(20)
+    load.stop()
+    assert load.failed == []
+    assert load.refused == 0
+    # Killed before the commit it is undone; killed in or after it, finished.
+    left = {0: "two", 6: "one"}[swap.returncode]
+    assert site.status()["service"] == left
+    if left == "one":
+        assert site.lab.run("ct200", f"systemctl show -P MainPID {site.slot}-one.service").stdout == pid
+    units = {"one": f"{site.slot}-one.service", "two": f"{site.slot}-two-spare.service"}
+    assert [name for name, unit in units.items() if site.active(unit) == "active"] == [left]
