@@ -23,6 +23,7 @@ CALLS: Dict[str, str] = {
     "preflight": "fleetctl.agent.preflight:preflight",
     "rollout.start": "fleetctl.agent.control:start",
     "rollout.follow": "fleetctl.agent.control:follow",
+    "rollout.go": "fleetctl.agent.gates:go",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
     "environment.damage": "fleetctl.agent.damage:look",

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from fleetctl.agent import before, lock, overlap, probes, record, recover, routing, steps, watch
+from fleetctl.agent import before, gates, lock, overlap, probes, record, recover, routing, steps, watch
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.outcome import DONE, ROLLED_BACK, conclude, outcome, shown
@@ -81,15 +81,19 @@ class Rollout:
             return self._enable(work)
         if work.overlap:
             return overlap.forward(work)
+        gates.hold(work, "begin")
         routing.unroute(work)
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
+        gates.hold(work, "stop")
+        if work.old is not None:
             steps.stop(work, "stop", work.old["unit"], work.patience(work.old))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()
         steps.start(work, work.new, "", probes.rungs_of(work.new))
+        gates.hold(work, "commit")
         routing.route(work)
         self._interrupt.disarm()
         steps.commit(work)

@@ -34,6 +34,6 @@ def rollback(
     place = select_slot(chosen, slot)
     run_rollouts(
         [chosen],
-        lambda host, interrupt, listen: rollback_slot(host, place, plan, interrupt, listen),
+        lambda host, interrupt, listen: rollback_slot(fleet, host, place, plan, interrupt, listen),
         json=json,
     )

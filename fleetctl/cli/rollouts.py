@@ -11,8 +11,8 @@ from fleetctl.cli.output import Output
 from fleetctl.cli.progress import Listener, progress
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
-from fleetctl.rollout.deploy import Outcome
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.outcome import Outcome
 from fleetctl.transport import fleet
 
 Work = Callable[[Host, Interrupt, Listener], Outcome]

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from fleetctl.inventory.document import Problem
 from fleetctl.inventory.models import Mode, default_unit
 from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.nodes import check_service
 from fleetctl.inventory.routers import check_routers
 
 DRAFTING = tuple(mode for mode in get_args(Mode) if mode != "autoregressive")
@@ -84,6 +85,7 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
                 "add drafter: NAME (one of models), or choose the mode autoregressive",
             )
         yield from _unit_source(name, service)
+        yield from check_service(host.get("host"), name, service)
         unit = service.get("unit", default_unit(name))
         if not isinstance(unit, str):
             continue

@@ -11,6 +11,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.check import check_host
 from fleetctl.inventory.document import Document, Problem, read
 from fleetctl.inventory.models import Host
+from fleetctl.inventory.nodes import check_fleet
 from fleetctl.inventory.problems import structure
 
 INVENTORIES = "inventories"
@@ -81,6 +82,7 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
             hosts[host.host] = host
             sources[host.host] = source
         errors += [_error(source, problem) for problem in problems]
+    errors += [] if errors else [_error(sources[name], problem) for name, problem in check_fleet(hosts)]
     if errors:
         raise _together(errors)
     return Fleet(root, folder, hosts, sources)

@@ -12,6 +12,8 @@ Mode = Literal["autoregressive", "linear", "shadow", "tree"]
 ROUTER = "haproxy"
 """The engine of a router's service; no inventory names it."""
 ROUTER_MODE = "router"
+MEET_PORT = 20000
+"""Where a service's nodes find each other, unless its ``meet`` says otherwise."""
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -132,7 +134,9 @@ class Service(Named):
     """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded.
 
     ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it. ``remedies``: auto
-    has deploy put doctor's remedies into the unit, show only names them.
+    has deploy put doctor's remedies into the unit, show only names them. ``nodes``: the hosts that the service spans,
+    this one first, each with the slot, environment and models of the same names; ``tp``: its tensor parallelism over
+    all of them; ``meet``: where they find each other, ``address:port``.
     """
 
     slot: Text
@@ -140,6 +144,9 @@ class Service(Named):
     mode: Mode
     environment: Text
     model: Text
+    nodes: Annotated[list[HostName], Field(min_length=2)] | None = None
+    tp: Annotated[int, Field(ge=1)] | None = None
+    meet: Text = ""
     drafter: Text | None = None
     model_id: Text = ""
     unit: UnitName = ""
@@ -156,13 +163,18 @@ class Service(Named):
         """Whether it stands in front of other services and is none itself."""
         return str(self.engine) == ROUTER
 
+    def rank(self, host: str) -> int:
+        """Which of the service's nodes a host is; 0, that which serves, of a service on one host."""
+        return self.nodes.index(host) if self.nodes else 0
+
 
 class Host(Model):
-    """One host, as its inventory file describes it."""
+    """One host, as its inventory file describes it. ``address``: where other hosts reach it, if not as ssh does."""
 
     host: HostName
     description: str = ""
     ssh: Ssh = Ssh()
+    address: Text | None = None
     gpus: Gpus
     default_slot: Text | None = None
     slots: dict[Name, Slot]
@@ -176,6 +188,9 @@ class Host(Model):
         """The host's name in fleetctl and, unless ``ssh.hostname`` says otherwise, in ``~/.ssh/config``."""
         return self.host
 
+    def _meeting_place(self, service: Service) -> str:
+        return f"{self.address or self.ssh.hostname or self.host}:{MEET_PORT}" if service.nodes else ""
+
     def router_of(self, slot: str) -> Router | None:
         """The router that stands in front of a slot."""
         return next((router for router in self.routers.values() if slot in router.slots), None)
@@ -188,6 +203,7 @@ class Host(Model):
                     "model_id": service.model_id or service.model,
                     "unit": service.unit or default_unit(key),
                     "template": service.template or f"{service.engine}.service.j2",
+                    "meet": service.meet or self._meeting_place(service),
                 }
             )
         for key, router in self.routers.items():

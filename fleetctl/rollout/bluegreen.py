@@ -23,6 +23,12 @@ def require_room(fleet: Fleet, host: Host, service_name: str) -> None:
             where=fleet.where(host.name, "slots", slot.name),
             fix="give it spare: {gpus: […], port: …} and a router (docs/router.md); or swap without --blue-green",
         )
+    if service.nodes:
+        raise FleetError(
+            f"{service_name} spans several hosts, whose nodes start and stop as one",
+            where=fleet.where(host.name, "services", service_name, "nodes"),
+            fix="swap without --blue-green",
+        )
     if service.keep_unit:
         raise FleetError(
             f"the unit of {service_name} is the host's own (keep_unit): it cannot be written for another place",

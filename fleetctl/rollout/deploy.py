@@ -6,45 +6,27 @@ facts → environment, models and unit as wanted → what would change → send 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from fleetctl.environment.room import require_room, shortages
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.rollout import bluegreen
-from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
+from fleetctl.rollout.nodes import deploy_nodes, spans
+from fleetctl.rollout.outcome import Outcome, gather_facts, unhealthy
 from fleetctl.rollout.plan import Difference, Kind, Plan, difference
-from fleetctl.rollout.status import facts_arguments
 from fleetctl.rollout.treatment import admit, treat
 from fleetctl.services.sides import as_filled
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
-
-
-@dataclass
-class Outcome:
-    """What became of one slot: ``unchanged``, ``planned`` (``--plan``) or ``done``."""
-
-    host: str
-    slot: str
-    service: str
-    mode: str
-    verdict: Literal["unchanged", "planned", "done"]
-    changes: list[str] = field(default_factory=list)
-    diff: list[str] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as one JSON object (``--json``)."""
-        return dict(self.__dict__)
 
 
 def deploy_service(
@@ -69,6 +51,8 @@ def deploy_service(
         bluegreen.require_room(fleet, host, service_name)
     with open_agent(host) as agent:
         facts = gather_facts(agent, host)
+        if host.services[service_name].nodes or spans(facts["slots"][slot]["state"]):
+            return deploy_nodes(fleet, host, service_name, leaving, plan_only, interrupt, on_event, fix)
         host = filled = as_filled(own, facts)
         service = host.services[service_name]
         old = current_target(host, slot, facts)
@@ -132,11 +116,6 @@ def deploy_service(
         return outcome
 
 
-def gather_facts(agent: Agent, host: Host) -> Facts:
-    """The facts that a rollout is planned from, in one message."""
-    return dict(agent.call("facts", **facts_arguments(host)))
-
-
 def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Target | None) -> None:
     if old is None or (old.service not in (leaving, service)):
         held = f"{old.service} ({old.unit})" if old else "nothing"
@@ -148,17 +127,6 @@ def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Targe
             fix=fix,
             exit=Exit.PREFLIGHT,
         )
-
-
-def unhealthy(host: Host, slot: str, new: Target, warnings: list[str]) -> FleetError:
-    """The error where nothing is to be changed and the service does not answer as it should."""
-    return FleetError(
-        "; ".join(warnings) + "; nothing was changed",
-        where=f"{host.host}, slot {slot}",
-        fix=f"fleetctl logs {host.host} {new.service}; a service that still loads needs only time, one that "
-        f"hangs a restart (`systemctl restart {new.unit}` there) or fleetctl rollback",
-        exit=Exit.PREFLIGHT,
-    )
 
 
 def _findings(agent: Agent, plan: Plan, pending: list[str]) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ class Plan:
     restart: bool = True
     overlap: bool = False
     router: dict[str, Any] | None = None
+    gates: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def for_slot(
@@ -83,6 +84,7 @@ class Plan:
             "restart": self.restart,
             "overlap": self.overlap,
             "router": self.router,
+            "gates": self.gates,
             "signatures": signatures.table(),
         }
 
@@ -149,8 +151,8 @@ def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:
 
 def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:
     health = facts["slots"][slot]["health"] or {}
-    if new.engine == ROUTER:
-        return []  # what stands behind it has a status of its own
+    if new.engine == ROUTER or new.rank:
+        return []  # what stands behind a router, or first among the nodes, has a status of its own
     if health.get("status") != 200:
         seen = f"answers {health['status']}" if health.get("status") else "does not answer"
         restarts = facts["units"].get(new.unit, {}).get("NRestarts")

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.errors import FleetError
+from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout import bluegreen
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.deploy import OnEvent, Outcome, gather_facts, unhealthy
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes, spans
+from fleetctl.rollout.outcome import Outcome, gather_facts, unhealthy
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.services.sides import as_filled, as_recorded, is_spare
 from fleetctl.services.target import recorded_target
 from fleetctl.transport.agent import open_agent
 
 
-def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent) -> Outcome:
+def rollback_slot(
+    fleet: Fleet, host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent
+) -> Outcome:
     """Swap the slot's service for the one before it; the environment and unit it had are still on the host.
 
     What a blue-green swap replaced comes back in the same way: its place is free, so nothing stops before it serves.
@@ -36,6 +40,10 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
                 where=f"{host.host}, slot {slot}",
                 fix=f"fleetctl history {host.host} lists what happened; fleetctl deploy brings a service",
             )
+        state = facts["slots"][slot]["state"]
+        refuse_follower(host, slot, state)
+        if nodes := [*spans(state), *spans(previous)]:
+            return rollback_nodes(fleet, host, slot, nodes, plan_only, interrupt, on_event)
         place = as_recorded(own, slot, previous)
         beside = None
         if is_spare(place, slot) != is_spare(host, slot):

@@ -20,9 +20,9 @@ class SlotStatus:
     """One slot: who fills it since when, and how it is.
 
     ``health`` is ``ready``, ``not ready`` (503), ``HTTP <status>``, ``no answer`` (the port is open),
-    ``starting`` (the unit is up, the port is not open), ``down`` or ``empty``. ``managed`` is false where
-    fleetctl never filled the slot; then ``unit`` holds the port. ``notes`` are what an operator
-    must know.
+    ``starting`` (the unit is up, the port is not open), ``node`` (of a service that another host leads), ``down``
+    or ``empty``. ``managed`` is false where fleetctl never filled the slot; then ``unit`` holds the port. ``notes``
+    are what an operator must know.
     """
 
     host: str
@@ -78,7 +78,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         service=state.get("service") or (known.name if known else None),
         mode=state.get("mode") or (known.mode if known else None),
         since=_since(state, properties),
-        health=_health(health, owner, properties),
+        health=_node_health(properties) if state.get("rank") else _health(health, owner, properties),
         models=health["models"],
         running=health["running"],
         queued=health["queued"],
@@ -96,17 +96,17 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
 
 
 def _routed(host: Host, slot: Slot, facts: Facts) -> list[str]:
-    """Where the clients of a slot behind a router ask, and whether that router runs."""
+    """Where the clients of a slot behind a router, or of several nodes, ask, and whether the router runs."""
+    state = facts["slots"][slot.name]["state"] or {}
+    if nodes := state.get("nodes"):
+        return [f"node {state.get('rank', 0)} of {len(nodes)}: {', '.join(nodes)}; {nodes[0]} serves"]
     router = host.router_of(slot.name)
     if router is None:
         return []
-    state = facts["units"].get(host.services[router.name].unit, {}).get("ActiveState")
-    down = (
-        ""
-        if state == "active"
-        else f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
-    )
-    return [f"behind the router {router.name}, port {router.port}{down}"]
+    said = f"behind the router {router.name}, port {router.port}"
+    if facts["units"].get(host.services[router.name].unit, {}).get("ActiveState") != "active":
+        said += f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
+    return [said]
 
 
 def _remedies(state: Facts) -> list[str]:
@@ -145,6 +145,11 @@ def _health(health: Facts, owner: Facts | None, properties: Facts) -> str:
     if not properties:
         return "empty"
     return "starting" if properties.get("ActiveState") in ("active", "activating", "reloading") else "down"
+
+
+def _node_health(properties: Facts) -> str:
+    """Of a node but the first, which answers nobody."""
+    return "node" if properties.get("ActiveState") == "active" else "down"
 
 
 def _unit_state(properties: Facts) -> str | None:

@@ -55,8 +55,13 @@ def _sglang(host: Host, service: Service) -> Arguments:
         "port": slot.port,
         "enable-metrics": True,
     }
-    if len(slot.gpus) > 1:
-        arguments["tp-size"] = len(slot.gpus)
+    nodes = service.nodes or [host.name]
+    if ranks := service.tp or len(slot.gpus) * len(nodes):
+        arguments |= {"tp-size": ranks} if ranks > 1 else {}
+    if service.nodes:
+        arguments["nnodes"] = len(nodes)
+        arguments["node-rank"] = service.rank(host.name)
+        arguments["dist-init-addr"] = service.meet
     if service.mode == "autoregressive":
         return arguments
     arguments["speculative-algorithm"] = "DFLASH" if service.mode == "linear" else "DDTREE"

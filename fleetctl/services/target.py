@@ -13,6 +13,8 @@ from fleetctl.services.unit import render_unit
 
 ROUTER_RUNGS = ["process", "unit", "port"]
 """A router answers for itself only so far: the rest depends on what stands behind it."""
+NODE_RUNGS = ["process", "unit"]
+"""A node but the first serves nobody: that the first one generates proves it."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Target:
     """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept.
 
     ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold. ``port``: where it
-    listens, None for the plan's; ``rungs``: the probes that it can pass, None for all.
+    listens, None for the plan's; ``rungs``: the probes that it can pass, None for all; ``nodes``: the hosts that it
+    spans, of which this is number ``rank``.
     """
 
     service: str
@@ -39,6 +42,8 @@ class Target:
     remedies: list[dict[str, Any]] = field(default_factory=list)
     port: int | None = None
     rungs: list[str] | None = None
+    nodes: list[str] | None = None
+    rank: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The target as the JSON object of docs/architecture.md."""
@@ -94,11 +99,19 @@ def _known(host: Host, service: Service) -> dict[str, Any]:
         "unit": service.unit,
         "model_id": service.model_id,
         "model_paths": paths,
-        "metrics": metrics(host, service),
+        "metrics": {} if service.rank(host.name) else metrics(host, service),
         "probe": service.probe.model_dump(),
         "deadlines": service.deadlines.model_dump(),
-        "rungs": ROUTER_RUNGS if service.is_router else None,
+        "nodes": service.nodes,
+        "rank": service.rank(host.name),
+        "rungs": _rungs(host, service),
     }
+
+
+def _rungs(host: Host, service: Service) -> list[str] | None:
+    if service.is_router:
+        return ROUTER_RUNGS
+    return NODE_RUNGS if service.rank(host.name) else None
 
 
 def _unknown(unit: str) -> dict[str, Any]:
@@ -112,5 +125,7 @@ def _unknown(unit: str) -> dict[str, Any]:
         "metrics": {},
         "probe": Probe().model_dump(),
         "deadlines": {},
+        "nodes": None,
+        "rank": 0,
         "rungs": None,
     }

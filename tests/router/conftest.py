@@ -20,6 +20,11 @@ from tests.conftest import Lab
 STANDIN = Path(__file__).with_name("standin.py")
 TEMPLATES = Path(__file__).parents[2] / "templates/systemd"
 VENV = "/var/lib/fleetctl/router-venv"
+SGLANG = f"""for place in {VENV}/lib/python3*/site-packages; do
+mkdir -p $place/sglang-0.5.8.dist-info
+printf 'Metadata-Version: 2.1\\nName: sglang\\nVersion: 0.5.8\\n' > $place/sglang-0.5.8.dist-info/METADATA
+printf 'sglang-0.5.8.dist-info/METADATA,,\\nsglang-0.5.8.dist-info/RECORD,,\\n' > $place/sglang-0.5.8.dist-info/RECORD
+done"""
 TEMPLATE = """[Unit]
 Description={{ service }}
 
@@ -87,6 +92,11 @@ class Site:
             **(more or {}),
         }
 
+    def spanning(self, name: str, nodes: list[str], **knobs: Any) -> None:
+        """Add a service over several hosts, in the file of the first; KNOBS of a rank alone: ``rank1={…}``."""
+        where = {"meet": f"{self.address(nodes[0])}:{self.port + 5}", "tp": 2}
+        self.service(name, nodes[0], {"engine": "sglang", "nodes": nodes, **where}, **knobs)
+
     def routed(self) -> str:
         """Put a router in front of the slot, with a spare place behind it; the router's name."""
         self.hosts["ct200"]["slots"][self.slot] = {
@@ -148,6 +158,7 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     site = Site(lab, tmp_path)
     for name in site.hosts:
         lab.run(name, f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
+        lab.run(name, SGLANG)
         (HostPaths(name).state / "router-standin.py").write_text(STANDIN.read_text())
     yield site
     mine = f"{site.slot}-*.service' 'fleetctl-{site.slot}-*.service"

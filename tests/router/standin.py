@@ -3,9 +3,9 @@
 load (s until healthy) · slow (s that each completion takes) · tokens (most that a completion brings)
 die (s after which it dies) · lost (a rank that never joins the others)
 
-At SIGTERM it stops listening and finishes what it accepted; ``accepted N answered M`` (requests of a user) is its last word. Of several
-nodes (``--nnodes --node-rank --dist-init-addr``) rank 0 waits for the others over TCP before it listens, asks each
-for its word at every completion, and each ends when it loses another.
+At SIGTERM it stops listening and finishes what it accepted; ``accepted N answered M`` (requests of a user) is its
+last word. Of several nodes (``--nnodes --node-rank --dist-init-addr``) rank 0 waits for the others over TCP before
+it listens and asks each for its word at every completion; each ends when it loses another.
 """
 
 import json
