@@ -43,7 +43,7 @@ def as_filled(host: Host, facts: Mapping[str, Any]) -> Host:
 def asked_slots(host: Host) -> dict[str, Any]:
     """``slots`` of the agent's calls: each slot's place, and the spare one where it has one."""
     return {
-        name: {"port": slot.port, "gpus": slot.gpus, "spare_port": slot.spare.port if slot.spare else None}
+        name: {"port": slot.port, "gpus": slot.gpus} | ({"spare_port": slot.spare.port} if slot.spare else {})
         for name, slot in host.slots.items()
     }
 
