@@ -80,6 +80,19 @@ class Router:
                 return Server(str(row["status"]).startswith("UP"), str(row["status"]), flying)
         return None
 
+    def others_up(self) -> bool:
+        """Whether any server but this rollout's takes requests; True where the router does not say."""
+        try:
+            rows = csv.DictReader(io.StringIO(self._ask("show stat").lstrip("# ")))
+        except AgentError:
+            return True
+        others = [
+            row
+            for row in rows
+            if row.get("pxname") == self._backend and row.get("svname") not in (self.new, self.old, "BACKEND")
+        ]
+        return any(str(row["status"]).startswith("UP") for row in others)
+
     def _ask(self, command: str) -> str:
         try:
             with socket.socket(socket.AF_UNIX) as link:

@@ -31,6 +31,10 @@ def unroute(work: Work) -> None:
     if router.new != router.old and not work.overlap:
         router.tell(router.old, DRAIN)
     router.tell(router.new, state)
+    if work.old_was_active and not work.overlap and not router.others_up():
+        work.record.info(
+            "nothing else stands behind the router: requests fail until the new service is proven"
+        )
     work.record.ok(f"{router.new} gets no new requests")
 
 

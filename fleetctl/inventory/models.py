@@ -134,7 +134,8 @@ class Service(Named):
     """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded.
 
     ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it. ``remedies``: auto
-    has deploy put doctor's remedies into the unit, show only names them. ``nodes``: the hosts that the service spans,
+    has deploy put doctor's remedies into the unit, show only names them. ``replicas``: more slots that
+    it fills too, one after the other. ``nodes``: the hosts that the service spans,
     this one first, each with the slot, environment and models of the same names; ``tp``: its tensor parallelism over
     all of them; ``meet``: where they find each other, ``address:port``.
     """
@@ -144,6 +145,7 @@ class Service(Named):
     mode: Mode
     environment: Text
     model: Text
+    replicas: list[Text] = []
     nodes: Annotated[list[HostName], Field(min_length=2)] | None = None
     tp: Annotated[int, Field(ge=1)] | None = None
     meet: Text = ""
@@ -157,11 +159,17 @@ class Service(Named):
     env: dict[VariableName, Value] = {}
     probe: Probe = Probe()
     deadlines: Deadlines = Deadlines()
+    _is_replica: bool = PrivateAttr(False)
 
     @property
     def is_router(self) -> bool:
         """Whether it stands in front of other services and is none itself."""
         return str(self.engine) == ROUTER
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether it is there because another service names its slot among its replicas."""
+        return self._is_replica
 
     def rank(self, host: str) -> int:
         """Which of the service's nodes a host is; 0, that which serves, of a service on one host."""
@@ -206,6 +214,9 @@ class Host(Model):
                     "meet": service.meet or self._meeting_place(service),
                 }
             )
+        for key, service in [*self.services.items()]:
+            for slot in service.replicas:
+                self.services[replica_name(key, slot)] = _replica(service, slot)
         for key, router in self.routers.items():
             self.slots[key] = Slot(gpus=[], port=router.port)
             self.services[key] = _router_service(key, router)
@@ -215,6 +226,23 @@ class Host(Model):
             for key, entry in mapping.items():
                 entry._name = key
         return self
+
+
+def replica_name(service: str, slot: str) -> str:
+    """What a service is called in one of its replicas' slots."""
+    return f"{service}.{slot}"
+
+
+def replica_unit(unit: str, slot: str) -> str:
+    """The unit's name of a service in one of its replicas' slots."""
+    return f"{unit.removesuffix('.service')}-{slot}.service"
+
+
+def _replica(service: Service, slot: str) -> Service:
+    unit = replica_unit(service.unit, slot)
+    copy = service.model_copy(update={"slot": slot, "unit": unit, "replicas": []})
+    copy._is_replica = True
+    return copy
 
 
 def _router_service(name: str, router: Router) -> Service:

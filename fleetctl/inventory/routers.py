@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetctl.inventory.document import Problem
-from fleetctl.inventory.models import default_unit
+from fleetctl.inventory.models import default_unit, replica_name, replica_unit
 from fleetctl.inventory.nearest import hint
 
 SPARE = "-spare"
@@ -23,6 +23,7 @@ def check_routers(host: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _ports(slots, routers)
     yield from _names(host, slots, routers)
     yield from _spares(host, slots, routers)
+    yield from _replicas(host, slots, routers)
 
 
 def _ports(slots: Mapping[str, Any], routers: Mapping[str, Any]) -> Iterator[Problem]:
@@ -116,6 +117,44 @@ def _spare_units(host: Mapping[str, Any], slots: Mapping[str, Any]) -> Iterator[
             if unit == spare_unit(units[name]):
                 what = f"the service {other} has the unit that {name} has in its spare place, {unit}"
                 yield Problem(("services", other), what, "give it another name, or unit: NAME.service")
+
+
+def _replicas(
+    host: Mapping[str, Any], slots: Mapping[str, Any], routers: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Replicas stand in slots of their own behind one router."""
+    services = _entries(host, "services")
+    units = {str(service.get("unit", default_unit(name))): name for name, service in services.items()}
+    front = {str(slot): name for name, router in routers.items() for slot in router.get("slots") or []}
+    for name, service in services.items():
+        wanted = service.get("replicas")
+        own = service.get("slot")
+        for index, slot in enumerate(wanted if isinstance(wanted, list) else []):
+            key = ("services", name, "replicas", index)
+            if not isinstance(slot, str):
+                continue
+            whose = f"the service {name} has a replica in {slot}"
+            if slot not in slots:
+                yield Problem(key, f"{whose}, which is no slot", hint(slot, slots, "slots"))
+                continue
+            if slot == own or slot in (wanted or [])[:index]:
+                yield Problem(key, f"{whose} twice", "each replica has a slot of its own")
+            if slot not in front or front[slot] != front.get(str(own)):
+                fix = f"routers: {{NAME: {{port: …, slots: [{own}, {slot}]}}}}"
+                yield Problem(key, f"{whose}, and no router stands in front of both", fix)
+            for what, there in (
+                (replica_name(name, slot), services),
+                (_replica_unit(name, service, slot), units),
+            ):
+                if what in there:
+                    yield Problem(key, f"{whose}, called {what} as another service is", "rename one of them")
+        if wanted and service.get("nodes"):
+            what = f"the service {name} has replicas and nodes"
+            yield Problem(("services", name, "replicas"), what, "take one of the two out")
+
+
+def _replica_unit(name: str, service: Mapping[str, Any], slot: str) -> str:
+    return replica_unit(str(service.get("unit", default_unit(name))), slot)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

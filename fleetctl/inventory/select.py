@@ -111,8 +111,8 @@ def select_swap(fleet: Fleet, old: str, new: str, host: str | None = None) -> Ho
 
 
 def _fits(entry: Service, service: str | None, mode: str | None, slot: str | None) -> bool:
-    if entry.is_router and entry.name not in (service, slot):
-        return False  # a router is meant only where it is named
+    if (entry.is_router or entry.is_replica) and entry.name != service and entry.slot != slot:
+        return False  # meant only where it, or its slot, is named
     return service in (None, entry.name) and mode in (None, entry.mode) and slot in (None, entry.slot)
 
 

@@ -21,6 +21,7 @@ from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.nodes import deploy_nodes, spans
 from fleetctl.rollout.outcome import Outcome, gather_facts, unhealthy
 from fleetctl.rollout.plan import Difference, Kind, Plan, difference
+from fleetctl.rollout.replicas import deploy_replicas
 from fleetctl.rollout.treatment import admit, treat
 from fleetctl.services.sides import as_filled
 from fleetctl.services.target import Target, build_target
@@ -47,6 +48,16 @@ def deploy_service(
     Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
     own, slot = host, host.services[service_name].slot
+    if host.services[service_name].replicas:
+        rest = (plan_only, interrupt, on_event, fix, blue_green)
+        plain = host.services[service_name].model_copy(update={"replicas": []})
+        single = host.model_copy(update={"services": {**host.services, service_name: plain}})
+        return deploy_replicas(
+            host,
+            service_name,
+            leaving,
+            lambda name, before: deploy_service(fleet, single, name, before, *rest),
+        )
     if blue_green:
         bluegreen.require_room(fleet, host, service_name)
     with open_agent(host) as agent:

@@ -107,6 +107,15 @@ class Site:
         self.hosts["ct200"]["routers"] = {f"{self.slot}-front": {"port": self.port, "slots": [self.slot]}}
         return f"{self.slot}-front"
 
+    def replicated(self, count: int) -> None:
+        """Put a router in front of so many slots, in which each service has a replica."""
+        names = [self.slot, *(f"{self.slot}-{number}" for number in range(2, count + 1))]
+        places = {name: {"gpus": [], "port": self.port + 1 + at} for at, name in enumerate(names)}
+        self.hosts["ct200"]["slots"] = places
+        self.hosts["ct200"]["routers"] = {f"{self.slot}-front": {"port": self.port, "slots": names}}
+        for service in self.hosts["ct200"]["services"].values():
+            service["replicas"] = names[1:]
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start ``fleetctl`` in this fleet folder, with the inventory as it stands now."""
         for name, host in self.hosts.items():
