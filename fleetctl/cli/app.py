@@ -15,6 +15,7 @@ from fleetctl.cli import (
     deploy,
     doctor,
     env,
+    export,
     facts,
     history,
     hosts,
@@ -80,6 +81,7 @@ app.add_typer(
     help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
 )
 app.add_typer(env.app, name="env")
+app.add_typer(export.app, name="export")
 app.add_typer(patch.app, name="patch")
 app.add_typer(lab.app, name="lab")
 
