@@ -20,6 +20,9 @@ Json = dict[str, Any]
 OnEvent = Callable[[Json], None]
 
 GATE_S = 60.0
+"""For the slowest node's preflight."""
+WORD_S = 15.0
+"""For the controller's word, beyond what the other nodes may take."""
 HOLD = "hold-"
 AGAIN_S = 1.0
 
@@ -46,8 +49,8 @@ def gates(limits: Deadlines) -> dict[str, float]:
     """How long a node waits for the others at each gate, in seconds, by the deadlines of the whole."""
     return {
         "begin": GATE_S,
-        "stop": limits.drain + GATE_S,
-        "commit": limits.ready + limits.generate + GATE_S,
+        "stop": limits.drain + WORD_S,
+        "commit": limits.ready + limits.generate + WORD_S,
     }
 
 
