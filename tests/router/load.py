@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+PAUSE_S = 0.002
+"""Between a client's requests: the machine has swaps to do too."""
 
 
 @dataclass
@@ -88,5 +90,6 @@ class Load:
             if not self.keep:
                 link.close()
                 link = None
+            time.sleep(PAUSE_S)
         if link is not None:
             link.close()

@@ -71,3 +71,45 @@ def test_what_cannot_be_proven_gets_no_request_and_the_old_one_never_stops(site:
         assert site.lab.run("ct200", f"systemctl show -P MainPID {site.slot}-one.service").stdout == pid
     units = {"one": f"{site.slot}-one.service", "two": f"{site.slot}-two-spare.service"}
     assert [name for name, unit in units.items() if site.active(unit) == "active"] == [left]
+
+
+def test_a_router_that_restarts_in_the_middle_still_sends_nothing_to_what_is_not_proven(site: Site) -> None:
+    load = serving(site)
+    site.service("one", load=6, tokens=1000)
+    deploy = site.start("deploy", "ct200", "--service", "one", "--blue-green")
+    site.until(deploy, "port:")
+    # The new one answers /v1/completions at once here; only the router's memory keeps requests from it.
+    site.lab.run("ct200", f"systemctl restart fleetctl-{site.slot}-front.service")
+    state = f"/run/fleetctl-router-{site.slot}-front/admin.sock"
+    ask = f"""python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect("{state}"); """
+    ask += """s.sendall(b"show stat\\n"); print(s.makefile().read())'"""
+    (spare,) = [line for line in site.lab.run("ct200", ask).stdout.splitlines() if "-spare," in line]
+    assert ",MAINT," in spare
+    out, err = deploy.communicate(timeout=60)
+    assert deploy.returncode == 0, out + err
+    load.more(50)
+    load.stop()
+    assert site.status()["port"] == site.port + 2
+    assert site.active(f"{site.slot}-one.service") == "inactive"
+
+
+def test_a_plain_swap_behind_a_router_tells_it_too_and_goes_back(site: Site) -> None:
+    load = serving(site)
+    site.service("two", tokens=1)
+    site.run("swap", "one", "two", "--host", "ct200", expect=6)
+    load.more(20)
+    assert load.answers["two"] == 0, "nobody was sent to what was not proven"
+    site.service("two")
+    site.run("swap", "one", "two", "--host", "ct200")
+    load.more(20)
+    assert load.answers["two"] > 0
+    assert site.active(f"{site.slot}-two.service") == "active"
+    load.stop()
+    status = site.status()
+    assert (status["port"], status["health"]) == (site.port + 1, "ready")
+    assert f"behind the router {site.slot}-front, port {site.port}" in status["notes"]
+    site.lab.run("ct200", f"systemctl stop fleetctl-{site.slot}-front.service")
+    said = site.run("swap", "two", "one", "--host", "ct200", "--blue-green", expect=5)
+    assert f"fleetctl deploy ct200 --service {site.slot}-front" in said
+    no_room = site.run("deploy", "ct129", "--service", "one", "--blue-green", expect=2)
+    assert "no service one" in no_room
