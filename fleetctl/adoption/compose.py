@@ -13,7 +13,7 @@ from fleetctl.adoption.words import own_arguments
 from fleetctl.adoption.yaml import Key, dump
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
-from fleetctl.inventory.models import Host
+from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.services.engines import ENGINES
 from fleetctl.services.unit import TEMPLATES, render_unit
 
@@ -107,6 +107,8 @@ def _deadlines(unit: Found) -> dict[str, float | int]:
     except ValueError:
         return {}
     found = {"stop": stop, "ready": limit / 5 - RESERVED_S}
+    if stop < Deadlines().drain:
+        found["drain"] = stop  # the longer of the two is the unit's limit
     whole = {name: int(value) if value.is_integer() else value for name, value in found.items()}
     return whole if all(value > 0 for value in found.values()) else {}
 

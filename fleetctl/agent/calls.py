@@ -24,6 +24,7 @@ CALLS: Dict[str, str] = {
     "rollout.start": "fleetctl.agent.control:start",
     "rollout.follow": "fleetctl.agent.control:follow",
     "rollout.settle": "fleetctl.agent.control:settle",
+    "rollout.go": "fleetctl.agent.gates:go",
     "rollout.abort": "fleetctl.agent.control:abort",
     "environment.build": "fleetctl.agent.build:build",
     "environment.damage": "fleetctl.agent.damage:look",

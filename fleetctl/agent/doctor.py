@@ -117,7 +117,7 @@ class _Gathering:
         self.parts.ask_within(QUICK_S, "toolkits", [], toolkits.toolkits, _list(self.args, "toolkits"))
 
     def _ask_services(self) -> None:
-        ports = [place["port"] for place in self.slots.values()]
+        ports = plain.ports_of(self.slots)
         ask = self.parts.ask_within
         ask(QUICK_S, "ports", {}, plain.port_owners, ports)
         ask(UNITS_S, "units", {}, self._units)

@@ -24,13 +24,13 @@ PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 def facts(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, Any]:
     """The ``facts`` of docs/architecture.md; a part that fails is empty and says why in ``errors``.
 
-    ``args``: ``slots`` (``{name: {"port", "metrics"?: {"running", "queued"}}}``), ``units``, ``paths``, and
-    ``gpus`` (default true): ``nvidia-smi`` takes longer than all the rest, so false leaves ``gpus`` None.
+    ``args``: ``slots`` (``{name: {"port", "spare_port"?, "metrics"?: {"running", "queued"}}}``), ``units``, ``paths``,
+    and ``gpus`` (default true): ``nvidia-smi`` takes longer than all the rest, so false leaves ``gpus`` None.
     ``units`` in the answer are those asked for, those of the slots' states, and those that hold their ports.
     """
     slots: Dict[str, Dict[str, Any]] = args.get("slots", {})
     parts = Parts()
-    parts.ask("ports", {}, port_owners, [place["port"] for place in slots.values()])
+    parts.ask("ports", {}, port_owners, ports_of(slots))
     parts.ask("units", {}, lambda: units(unit_names(args.get("units", []), slots, parts.answer("ports"))))
     parts.ask("gpus", None, _gpus if args.get("gpus", True) else lambda: None)
     for slot, place in slots.items():
@@ -76,9 +76,21 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "locked_by": held,
         "unfinished": {} if held else record.unsettled(slot),
-        "health": slot_health(place["port"], metrics),
+        "health": slot_health(port_in_use(place, state), metrics),
         "environment_there": Path(environment).is_dir() if environment else None,
     }
+
+
+def ports_of(slots: Dict[str, Dict[str, Any]]) -> List[int]:
+    """The port of each slot, and of its spare place where it has one."""
+    ports = [place.get(key) for place in slots.values() for key in ("port", "spare_port")]
+    return [port for port in ports if port is not None]
+
+
+def port_in_use(place: Dict[str, Any], state: Dict[str, Any]) -> int:
+    """The slot's port, or its spare place's where its last commit was there."""
+    spare: Optional[int] = place.get("spare_port")
+    return spare if spare is not None and state.get("port") == spare else int(place["port"])
 
 
 def no_service(why: str) -> Dict[str, Any]:

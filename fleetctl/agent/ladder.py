@@ -57,7 +57,7 @@ class Ladder:
         self._before = before
         self._prefix = prefix
         self._unit: str = target["unit"]
-        self._port = int(record.plan["port"])
+        self._port = probes.port_of(record.plan, target)
         self._deadlines = deadlines(record.plan, target)
         self._limit = 0.0
         self._ready_by = 0.0

@@ -150,6 +150,8 @@ class Preflight:
             what = f"{unit} runs from no unit file that lasts ({fragment or 'none'}): nothing could start it again"
             fix = f"write its unit file to {systemd.UNITS}, or stop {unit} and deploy again"
             self._add("unit-transient", what, unit, fix)
+        if self.plan.get("overlap") and unit == self.new["unit"]:
+            self._add("unit-runs", f"{unit} cannot run beside itself", unit, "swap without --blue-green")
         if held and held not in (unit, self.new["unit"]) and probes.running(self.units[held]):
             what = f"{held}, the slot's recorded service, runs beside {unit}, which has the port"
             self._add("slot-double", what, held, f"stop the wrong one of the two: systemctl stop {held}")
@@ -172,7 +174,8 @@ class Preflight:
         missing = [found["where"] for found in self.findings if found["id"] == "environment-missing"]
         said = [line for line in said or [] if not any(place in line for place in missing)]
         if said:
-            self._add("unit-verify", f"systemd-analyze verify: {said[0]}", unit, "correct the unit", said)
+            fix = "install it: apt-get install haproxy" if "/haproxy" in said[0] else "correct the unit"
+            self._add("unit-verify", f"systemd-analyze verify: {said[0]}", unit, fix, said)
         self._account(unit, text)
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"

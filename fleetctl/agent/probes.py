@@ -22,6 +22,16 @@ BODY_SHOWN = 500
 LOADING = (None, 429, 502, 503, 504)
 
 
+def rungs_of(target: Dict[str, Any]) -> List[str]:
+    """The rungs that prove a service: all, or those that it can pass."""
+    return list(target.get("rungs") or RUNGS)
+
+
+def port_of(plan: Dict[str, Any], target: Optional[Dict[str, Any]]) -> int:
+    """Where a plan's target listens."""
+    return int((target or {}).get("port") or plan["port"])
+
+
 class Answer(NamedTuple):
     """``ok``, or not yet, or ``never`` (waiting on is useless); ``text`` for people, ``body`` as evidence."""
 
@@ -121,6 +131,10 @@ def running(properties: Dict[str, str]) -> bool:
 
 def passing(target: Dict[str, Any], number: int, generate_s: float) -> List[str]:
     """The rungs that a service passes just now, each asked once."""
+    return [rung for rung in _passed(target, number, generate_s) if rung in rungs_of(target)]
+
+
+def _passed(target: Dict[str, Any], number: int, generate_s: float) -> List[str]:
     unit = target["unit"]
     properties = systemd.show([unit])[unit]
     found = []
@@ -131,6 +145,8 @@ def passing(target: Dict[str, Any], number: int, generate_s: float) -> List[str]
     if not found or not port(unit, number).ok:
         return found
     found.append("port")
+    if "health" not in rungs_of(target):
+        return found
     if health(number, REQUEST_S / 2).ok:
         found.append("health")
     if models(number, target.get("model_id"), REQUEST_S / 2).ok:

@@ -22,7 +22,7 @@ RESERVE_BYTES = 256 * 1024
 UNDO_SLACK_S = 60.0
 ABORT = "abort"
 LEFT_TO_BOOT = "the host goes down: what was begun is settled at its next boot"
-CHANGING = {"stop", "install", "start", "commit"}
+CHANGING = {"unroute", "stop", "install", "start", "commit"}
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -179,8 +179,9 @@ def undo_bound(plan: Dict[str, Any]) -> float:
     limits = {
         name: max(float(own[name]), float(leaving[name])) for name in ("stop", "free", "ready", "generate")
     }
+    traffic = 2 * float(own["drain"]) if plan.get("router") else 0.0
     twice = 2 * (limits["stop"] + limits["ready"] + limits["generate"])
-    return twice + limits["free"] + UNDO_SLACK_S
+    return traffic + twice + limits["free"] + UNDO_SLACK_S
 
 
 def begun(events: List[Dict[str, Any]]) -> Set[str]:

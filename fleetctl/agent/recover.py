@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, Optional, Set
 
-from fleetctl.agent import before, lock, probes, record, steps, systemd, trial
+from fleetctl.agent import before, lock, overlap, probes, record, routing, steps, systemd, trial
 from fleetctl.agent.aftermath import Aftermath
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
@@ -95,9 +95,9 @@ def _finish(work: Work, found: Aftermath) -> Optional[Json]:
     try:
         trial.make_last(unit, work.new["unit_text"], work.before["units"][unit])
         systemd.daemon_reload()
-        if old is not None and not work.same_unit and found.runs(old["unit"]):
+        if old is not None and not work.same_unit and not work.overlap and found.runs(old["unit"]):
             steps.stop(work, "finish-stop", old["unit"], work.limit("stop", old))
-        steps.start(work, work.new, "finish-", probes.RUNGS)
+        steps.start(work, work.new, "finish-", probes.rungs_of(work.new))
         steps.commit(work)
     except Failed as failed:
         work.record.fail(failed.reason, {"evidence": failed.evidence})
@@ -106,6 +106,9 @@ def _finish(work: Work, found: Aftermath) -> Optional[Json]:
         work.record.fail(str(error))
         return None
     work.record.failed_step = None
+    if work.overlap:
+        return overlap.finish(work)
+    routing.close_old(work)
     said = f"{unit} serves; its commit was cut short, and finished"
     return work.record.result(outcome("done", DONE, said, left=unit))
 

@@ -6,7 +6,19 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Union
 
-from fleetctl.agent import before, lock, probes, record, recover, steps, systemd, watch
+from fleetctl.agent import (
+    before,
+    gates,
+    lock,
+    overlap,
+    probes,
+    record,
+    recover,
+    routing,
+    steps,
+    systemd,
+    watch,
+)
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.outcome import DONE, ROLLED_BACK, LeftToBoot, conclude, outcome, shown
@@ -89,17 +101,26 @@ class Rollout:
         self._work = work
         if not work.plan.get("restart", True):
             return self._enable(work)
+        if work.overlap:
+            return overlap.forward(work)
+        gates.hold(work, "begin")
+        routing.unroute(work)
         if work.old is not None:
             steps.drain(work)
             self._interrupt.check()
-            steps.stop(work, "stop", work.old["unit"], work.limit("stop", work.old))
+        gates.hold(work, "stop")
+        if work.old is not None:
+            steps.stop(work, "stop", work.old["unit"], work.patience(work.old))
         steps.free(work, "free")
         steps.install(work)
         self._interrupt.check()
-        steps.start(work, work.new, "", probes.RUNGS)
+        steps.start(work, work.new, "", probes.rungs_of(work.new))
+        gates.hold(work, "commit")
+        routing.route(work)
         self._interrupt.disarm()
         steps.commit(work)
         steps.confirm(work)
+        routing.close_old(work)
         return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
 
     def _settle(self, left: Record) -> None:
@@ -119,7 +140,7 @@ class Rollout:
     def _enable(self, work: Work) -> Json:
         """The commit alone, where the service that runs is the one wanted and proves itself."""
         unit = work.new["unit"]
-        lacking = [rung for rung in probes.RUNGS if rung not in work.before["rungs"]]
+        lacking = [rung for rung in probes.rungs_of(work.new) if rung not in work.before["rungs"]]
         if lacking:
             fix = f"`journalctl -u {unit}` there says why; once it serves, deploy again"
             raise Failed(f"{unit} runs and does not pass: {', '.join(lacking)}", fix=fix)
@@ -132,8 +153,9 @@ class Rollout:
         """Look before anything is touched, and keep what is there; a result where it must not go on."""
         self._record.begin("preflight", "unit, environment, models, port, GPUs, disk")
         old = self._plan.get("old")
-        port, limit = int(self._plan["port"]), float(self._plan["deadlines"]["generate"])
+        limit = float(self._plan["deadlines"]["generate"])
         serving = old if self._plan.get("restart", True) else self._plan["new"]
+        port = probes.port_of(self._plan, serving)
         asked = Asked(lambda: probes.passing(serving, port, limit) if serving else [], self._interrupt)
         found = Preflight(self._plan)
         if found.errors:

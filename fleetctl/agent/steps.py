@@ -11,6 +11,7 @@ from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, tri
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
+from fleetctl.agent.router import Router
 from fleetctl.agent.signatures import Signatures
 from fleetctl.agent.watch import Interrupt, Watch
 
@@ -22,7 +23,7 @@ FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.25
 WAIT_EVERY_S = 1.0
 KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest", "model_id", "model_paths"]
-KEPT += ["metrics", "probe", "adopted", "remedies"]
+KEPT += ["metrics", "probe", "adopted", "remedies", "nodes", "rank", "rungs"]
 
 
 class Work:
@@ -39,11 +40,17 @@ class Work:
         self.same_unit = bool(self.old and self.old["unit"] == self.new["unit"])
         self.spared: Set[str] = set()
         """Units that run by somebody else's start, or a boot's: proven as they are, and not stopped."""
+        self.router = Router(self.plan["router"]) if self.plan.get("router") else None
+        self.overlap = bool(self.plan.get("overlap"))
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
 
     def limit(self, name: str, target: Optional[Json] = None) -> float:
         """A deadline in seconds: the target's own where it has one, else the plan's."""
         return float(record.deadlines(self.plan, target)[name])
+
+    def patience(self, target: Json) -> float:
+        """How long a service may take to stop: what it accepted at the last moment has the drain time too."""
+        return max(self.limit("stop", target), self.limit("drain", target))
 
     def until(self, limit_s: float, look: Callable[[], Optional[str]]) -> Optional[str]:
         """Ask ``look`` what is still waited for until it says None; the last answer where the time is up."""
@@ -66,13 +73,16 @@ def drain(work: Work) -> None:
     """Let requests in flight finish, where the leaving service counts them; bounded, and then go on."""
     assert work.old is not None
     names = [name for name in (work.old.get("metrics") or {}).values() if name]
+    port, router = probes.port_of(work.plan, work.old), work.router
     work.record.begin("drain", f"requests in flight at {work.old['unit']}")
-    if not names or not work.old_was_active:
+    if not (names or router) or not work.old_was_active:
         work.record.ok("nothing to wait for" if work.old_was_active else "was not running")
         return
 
     def look() -> Optional[str]:
-        status, body = net.http("GET", int(work.plan["port"]), "/metrics", timeout=2.0)
+        if router and (seen := router.server(router.old)) and seen.sessions:
+            return f"{seen.sessions} requests in flight through the router"
+        status, body = net.http("GET", port, "/metrics", timeout=2.0) if names else (None, b"")
         text = body.decode(errors="replace") if status == 200 else ""
         flying = sum(facts.metric_sum(text, name) or 0 for name in names)
         return f"{flying:g} requests in flight" if flying else None
@@ -232,7 +242,7 @@ def state(work: Work) -> Json:
         there = work.before["units"][work.old["unit"]]
         known = before if before.get("unit") == work.old["unit"] else {}
         previous = {**_head(work.old, there["text"]), **{k: v for k, v in known.items() if k != "previous"}}
-        previous.setdefault("port", work.plan["port"])
+        previous.setdefault("port", probes.port_of(work.plan, work.old))
         previous["unit_text"] = there["text"]
     text = work.new["unit_text"]
     if text is None:

@@ -7,7 +7,7 @@ import errno
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from fleetctl.agent import before, files, probes, record, steps, systemd, trial
+from fleetctl.agent import before, files, probes, record, routing, steps, systemd, trial
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed
 from fleetctl.agent.steps import Work
@@ -30,6 +30,8 @@ class Undone:
 def undo(work: Work, begun: Set[str]) -> Undone:
     """Put everything back. Safe to do again after a crash in the middle of it."""
     undone = Undone()
+    if work.overlap and _old_runs(work) and "unroute" in begun:
+        _try(undone, work, lambda: routing.restore(work))
     if "start" in begun and work.new["unit"] not in work.spared:
         limit = min(work.limit("stop"), FAILED_STOP_S)
         _try(undone, work, lambda: steps.stop(work, "restore-stop", work.new["unit"], limit))
@@ -40,7 +42,9 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         if work.same_unit and systemd.is_stale(work.new["unit"]):
             undone.left = f"{work.new['unit']} is stopped: systemd would start the text that failed"
             return undone
-    if "stop" not in begun or work.old is None or not work.old_was_active:
+    if work.old is None or not work.old_was_active or not _must_start(work, begun):
+        if "unroute" in begun and not work.overlap:
+            _try(undone, work, lambda: routing.restore(work))
         undone.left = _left_without(work, begun)
         return undone
     unit = work.old["unit"]
@@ -51,6 +55,8 @@ def undo(work: Work, begun: Set[str]) -> Undone:
         undone.left = f"{unit} {serves if rungs else 'was started again; it passed no probe before'}"
     else:
         undone.left = f"{unit} was started again and does not pass what it passed before"
+    if "unroute" in begun:
+        _try(undone, work, lambda: routing.restore(work))
     return undone
 
 
@@ -63,6 +69,11 @@ def _start_again(work: Work, old: Dict[str, Any], rungs: List[str]) -> None:
             raise
         work.record.info(f"{failed.reason}: started once more", {"evidence": failed.evidence})
         steps.start(work, old, "restore-", rungs)
+
+
+def _must_start(work: Work, begun: Set[str]) -> bool:
+    """Whether the old service was stopped, or ended by itself beside the new one."""
+    return "stop" in begun or (work.overlap and not _old_runs(work))
 
 
 def _try(undone: Undone, work: Work, act: Callable[[], None], tolerated: bool = False) -> bool:

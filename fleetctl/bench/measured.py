@@ -15,8 +15,8 @@ from fleetctl.bench.suite import Suite
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
-from fleetctl.rollout.deploy import gather_facts
 from fleetctl.rollout.needs import survey_needs
+from fleetctl.rollout.settle import gather_facts
 from fleetctl.transport.agent import Agent
 
 WHOLE = ("done", "stopped")

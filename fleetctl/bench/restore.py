@@ -10,10 +10,10 @@ from typing import Any
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import Facts, current_target, is_running
-from fleetctl.rollout.deploy import gather_facts
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.plan import Plan, difference
+from fleetctl.rollout.settle import gather_facts
 from fleetctl.services.target import Target
 from fleetctl.transport.agent import Agent, open_agent
 

@@ -21,8 +21,8 @@ from fleetctl.bench.tuning import Split, Tuning, advise, check, entry, rivals, s
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.deploy import gather_facts
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.settle import gather_facts
 from fleetctl.transport.agent import open_agent
 
 LOOKS = 4

@@ -18,6 +18,7 @@ from fleetctl.cli import (
     deploy,
     doctor,
     env,
+    export,
     facts,
     history,
     hosts,
@@ -94,6 +95,7 @@ app.add_typer(
 )
 app.add_typer(bench.app, name="bench")
 app.add_typer(env.app, name="env")
+app.add_typer(export.app, name="export")
 app.add_typer(patch.app, name="patch")
 app.add_typer(playbook.app, name="playbook")
 app.command("report")(report.report)

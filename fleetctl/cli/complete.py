@@ -67,7 +67,7 @@ def slots(ctx: typer.Context, incomplete: str) -> Candidates:
 def modes(ctx: typer.Context, incomplete: str) -> Candidates:
     """Modes that a service of the host named so far has."""
     found = (entry for host in _named_hosts(ctx) for entry in host.services.values())
-    return _matching(((entry.mode, "") for entry in found), incomplete)
+    return _matching(((entry.mode, "") for entry in found if not entry.is_router), incomplete)
 
 
 def suites(ctx: typer.Context, incomplete: str) -> Candidates:

@@ -34,6 +34,12 @@ def deploy(
     max_failures: MaxFailures = 0,
     pause: Pause = 0.0,
     resume: Resume = False,
+    blue_green: Annotated[
+        bool,
+        typer.Option(
+            "--blue-green", help="Start it beside the old one, behind the slot's router; no request fails."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Put a service into its slot: environment, unit, start, probes; or everything back as it was.
@@ -63,7 +69,7 @@ def deploy(
     run_rollouts(
         chosen,
         lambda host, interrupt, listen: deploy_service(
-            fleet, host, services[host.name], None, plan, interrupt, listen, fix
+            fleet, host, services[host.name], None, plan, interrupt, listen, fix, blue_green
         ),
         request,
         json=json,

@@ -46,7 +46,7 @@ def rollback(
     )
     run_rollouts(
         chosen,
-        lambda host, interrupt, listen: rollback_slot(host, slots[host.name], plan, interrupt, listen),
+        lambda host, interrupt, listen: rollback_slot(fleet, host, slots[host.name], plan, interrupt, listen),
         request,
         json=json,
     )

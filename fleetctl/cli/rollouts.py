@@ -15,10 +15,10 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.select import require_apart
-from fleetctl.rollout.deploy import Outcome
 from fleetctl.rollout.fleet_record import FleetRecord, done_before, host_digest
 from fleetctl.rollout.fleet_run import End, FleetRollout, Left, Work
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.waves import Pace
 from fleetctl.transport import fleet as transport
 

@@ -28,6 +28,12 @@ def swap(
     max_failures: MaxFailures = 0,
     pause: Pause = 0.0,
     resume: Resume = False,
+    blue_green: Annotated[
+        bool,
+        typer.Option(
+            "--blue-green", help="Start it beside the old one, behind the slot's router; no request fails."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
     """Swap one service for another behind probes that fail fast; the old one comes back if the new one fails.
@@ -54,7 +60,9 @@ def swap(
     )
     run_rollouts(
         chosen,
-        lambda host, interrupt, listen: deploy_service(fleet, host, new, old, plan, interrupt, listen, fix),
+        lambda host, interrupt, listen: deploy_service(
+            fleet, host, new, old, plan, interrupt, listen, fix, blue_green
+        ),
         request,
         json=json,
     )

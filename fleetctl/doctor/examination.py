@@ -144,7 +144,7 @@ def _of_host(host: Host, agent: Agent | Here, asked: Asked, environment: str | N
 
 def _unused(host: Host) -> list[str]:
     """Paths of the inventory's environments that no service names."""
-    used = {one.environment for one in host.services.values()}
+    used = {one.environment for one in host.services.values() if not one.is_router}
     return [one.path for name, one in host.environments.items() if one.path and name not in used]
 
 

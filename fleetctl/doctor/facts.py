@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.agent.files import write
 from fleetctl.errors import FleetError
-from fleetctl.inventory.models import Host
+from fleetctl.inventory.models import Host, Service
+from fleetctl.services.sides import asked_slots
 
 if TYPE_CHECKING:
     from fleetctl.transport.agent import Agent
@@ -56,7 +57,7 @@ def gather(
     ``environments``: more paths. An environment of a specification that was never built there has no path: null in
     ``named``. FleetError (exit 3) where the link fails.
     """
-    chosen = [entry for name, entry in host.services.items() if services is None or name in set(services)]
+    chosen = _chosen(host, services)
     used = {entry.environment for entry in chosen}
     built = any(host.environments[name].spec for name in used if name in host.environments)
     listed = agent.call("environment.list") if built else []
@@ -103,6 +104,11 @@ def gather_local(
     }
 
 
+def _chosen(host: Host, services: Iterable[str] | None) -> list[Service]:
+    every = [entry for entry in host.services.values() if not entry.is_router]
+    return [entry for entry in every if services is None or entry.name in set(services)]
+
+
 def _arguments(
     host: Host,
     services: Iterable[str] | None,
@@ -111,14 +117,14 @@ def _arguments(
     deep: bool,
     hashes: bool,
 ) -> dict[str, Any]:
-    chosen = [entry for name, entry in host.services.items() if services is None or name in set(services)]
+    chosen = _chosen(host, services)
     paths = [path for path in [*named["environments"].values(), *environments] if path]
     homes = [entry.env[key] for entry in chosen for key in ("CUDA_HOME", "CUDA_PATH") if key in entry.env]
     return {
         "environments": list(dict.fromkeys(paths)),
         "models": list(dict.fromkeys(named["models"].values())),
         "units": list(dict.fromkeys(entry.unit for entry in chosen)),
-        "slots": {name: {"port": slot.port, "gpus": slot.gpus} for name, slot in host.slots.items()},
+        "slots": asked_slots(host),
         "toolkits": list(dict.fromkeys(homes)),
         "deep": deep,
         "hashes": hashes,

@@ -64,7 +64,9 @@ def subjects(
     """
     if environment is not None and service is None:
         return [Subject(environment)]
-    chosen = [host.services[service]] if service else list(host.services.values())
+    chosen = (
+        [host.services[service]] if service else [one for one in host.services.values() if not one.is_router]
+    )
     placed = [(one, environment or paths.get(one.environment) or "") for one in chosen]
     found = [
         Subject(path, service_view(host, one, path, pick(units, one.unit, "text", default="")))

@@ -12,6 +12,8 @@ from fleetctl.agent.secrets import is_secret
 from fleetctl.inventory.document import Problem
 from fleetctl.inventory.models import Mode, default_unit
 from fleetctl.inventory.nearest import hint
+from fleetctl.inventory.nodes import check_service
+from fleetctl.inventory.routers import check_routers
 
 DRAFTING = tuple(mode for mode in get_args(Mode) if mode != "autoregressive")
 ROLLOUT_UNITS = "fleetctl-rollout-"
@@ -20,7 +22,7 @@ ROLLOUT_UNITS = "fleetctl-rollout-"
 def check_host(data: Any) -> list[Problem]:
     """Every problem of references, ports, GPUs and units; what has the wrong type is passed over."""
     host = _mapping(data)
-    return [*_slots(host), *_services(host)]
+    return [*_slots(host), *check_routers(host), *_services(host)]
 
 
 def _slots(host: Mapping[str, Any]) -> Iterator[Problem]:
@@ -85,6 +87,7 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
             )
         yield from _unit_source(name, service)
         yield from _secrets(name, service)
+        yield from check_service(host.get("host"), name, service)
         unit = service.get("unit", default_unit(name))
         if not isinstance(unit, str):
             continue

@@ -12,6 +12,7 @@ from fleetctl.inventory.check import check_host
 from fleetctl.inventory.document import GROUP_FILES, Document, Problem, read
 from fleetctl.inventory.groups import read_groups, unmeant
 from fleetctl.inventory.models import Host
+from fleetctl.inventory.nodes import check_fleet
 from fleetctl.inventory.problems import structure
 
 INVENTORIES = "inventories"
@@ -91,6 +92,7 @@ def load_fleet(root: Path | None = None, inventory: str | None = None) -> Fleet:
         groups |= found
         problems += [] if errors else unmeant(found, hosts)
         errors += [_error(source, problem) for problem in (source.document.problems or problems)]
+    errors += [] if errors else [_error(sources[name], problem) for name, problem in check_fleet(hosts)]
     if errors:
         raise _together(errors)
     return Fleet(root, folder, hosts, sources, groups)

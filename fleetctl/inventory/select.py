@@ -78,8 +78,8 @@ def select_slot(host: Host, slot: str | None) -> str:
         return slot
     if host.default_slot:
         return host.default_slot
-    if len(host.slots) == 1:
-        return next(iter(host.slots))
+    if len(places := [name for name in host.slots if name not in host.routers]) == 1:
+        return places[0]
     raise FleetError(
         f"which slot of {host.name}? It has {_listed(host.slots) or 'none'}",
         fix="name it: --slot, or give the host a default_slot",
@@ -174,6 +174,8 @@ def select_swap(fleet: Fleet, old: str, new: str, host: str | None = None) -> Ho
 
 
 def _fits(entry: Service, service: str | None, mode: str | None, slot: str | None) -> bool:
+    if (entry.is_router or entry.is_replica) and entry.name != service and entry.slot != slot:
+        return False  # meant only where it, or its slot, is named
     return service in (None, entry.name) and mode in (None, entry.mode) and slot in (None, entry.slot)
 
 

@@ -6,42 +6,28 @@ facts → environment, models and unit as wanted → what would change → send 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from fleetctl.environment.room import require_room, shortages
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
+from fleetctl.rollout import bluegreen
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
-from fleetctl.rollout.plan import Kind, Plan, difference
+from fleetctl.rollout.nodes import deploy_nodes, spans
+from fleetctl.rollout.outcome import Outcome, unhealthy
+from fleetctl.rollout.plan import Difference, Kind, Plan, difference
+from fleetctl.rollout.replicas import deploy_replicas
 from fleetctl.rollout.settle import settled_facts
+from fleetctl.services.sides import as_filled
 from fleetctl.services.target import Target, build_target
 from fleetctl.transport.agent import Agent, open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
-
-
-@dataclass
-class Outcome:
-    """What became of one slot: ``unchanged``, ``planned`` (``--plan``) or ``done``."""
-
-    host: str
-    slot: str
-    service: str
-    mode: str
-    verdict: Literal["unchanged", "planned", "done"]
-    changes: list[str] = field(default_factory=list)
-    diff: list[str] = field(default_factory=list)
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The outcome as one JSON object (``--json``)."""
-        return dict(self.__dict__)
 
 
 def deploy_service(
@@ -53,16 +39,33 @@ def deploy_service(
     interrupt: Interrupt,
     on_event: OnEvent,
     fix: bool = False,
+    blue_green: bool = False,
 ) -> Outcome:
     """Put ``service_name`` into its slot on ``host``, in place of ``leaving`` where that is named.
 
-    Where something is to change, doctor looks at the service first; with ``fix`` its remedies go into the unit.
+    With ``blue_green`` it starts beside the old one, which serves until it is proven. Where something is to change,
+    doctor looks at the service first; with ``fix`` its remedies go into the unit.
     Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
-    service = host.services[service_name]
-    slot = service.slot
+    own, slot = host, host.services[service_name].slot
+    if host.services[service_name].replicas:
+        rest = (plan_only, interrupt, on_event, fix, blue_green)
+        plain = host.services[service_name].model_copy(update={"replicas": []})
+        single = host.model_copy(update={"services": {**host.services, service_name: plain}})
+        return deploy_replicas(
+            host,
+            service_name,
+            leaving,
+            lambda name, before: deploy_service(fleet, single, name, before, *rest),
+        )
+    if blue_green:
+        bluegreen.require_room(fleet, host, service_name)
     with open_agent(host) as agent:
         facts = settled_facts(agent, host, slot, plan_only, on_event)
+        if host.services[service_name].nodes or spans(facts["slots"][slot]["state"]):
+            return deploy_nodes(fleet, host, service_name, leaving, plan_only, interrupt, on_event, fix)
+        host = filled = as_filled(own, facts)
+        service = host.services[service_name]
         old = current_target(host, slot, facts)
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
@@ -76,13 +79,37 @@ def deploy_service(
             secrets_file=needs.secrets_file,
         )
         found = difference(host, slot, new, old, facts)
+        beside = None
+        if blue_green and (needs.changes or (found.changes and found.restart)):
+            beside = bluegreen.beside(own, filled, slot, old, facts)
+        if beside:
+            host, service = beside, beside.services[service_name]
+            new = base = build_target(
+                fleet,
+                host,
+                service_name,
+                needs.environment_path,
+                needs.environment_digest,
+                secrets_file=needs.secrets_file,
+            )
+
+        def compare(new: Target) -> Difference:
+            found = difference(host, slot, new, old, facts)
+            return bluegreen.in_words(found, host, slot, old) if beside and old else found
+
+        def planned(new: Target, restart: bool) -> Plan:
+            kind: Kind = "swap" if leaving else "deploy"
+            whole = (kind, host, slot, new, old, service.deadlines)
+            return Plan.for_slot(*whole, restart=restart, overlap=beside is not None, leaves=filled)
+
+        found = compare(new)
         treatment = None
-        if needs.changes or (found.changes and found.restart):
+        if not service.is_router and (needs.changes or (found.changes and found.restart)):
             from fleetctl.rollout.treatment import admit, treat
 
             treatment = treat(fleet, host, service, agent, facts, needs, new, fix)
             new = treatment.target
-            found = difference(host, slot, new, old, facts)
+            found = compare(new)
         changes = [*needs.changes, *(treatment.changes if treatment else []), *found.changes]
         if needs.changes and found.warnings:
             changes.append(f"restart {new.unit}: {'; '.join(found.warnings)}")
@@ -91,8 +118,7 @@ def deploy_service(
             if found.warnings:
                 raise unhealthy(host, slot, new, found.warnings)
             return outcome
-        kind: Kind = "swap" if leaving else "deploy"
-        plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
+        plan = planned(new, found.restart)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
@@ -106,8 +132,8 @@ def deploy_service(
             treatment = treat(fleet, host, service, agent, facts, replace(needs, pending=[]), base, fix)
             admit(treatment, on_event)
             new = treatment.target
-            found = difference(host, slot, new, old, facts)
-            plan = Plan.for_slot(kind, host, slot, new, old, service.deadlines, restart=found.restart)
+            found = compare(new)
+            plan = planned(new, found.restart)
         outcome.verdict = "done"
         if found.changes or found.warnings:
             needs.verify(on_event)
@@ -126,17 +152,6 @@ def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Targe
             fix=fix,
             exit=Exit.PREFLIGHT,
         )
-
-
-def unhealthy(host: Host, slot: str, new: Target, warnings: list[str]) -> FleetError:
-    """The error where nothing is to be changed and the service does not answer as it should."""
-    return FleetError(
-        "; ".join(warnings) + "; nothing was changed",
-        where=f"{host.host}, slot {slot}",
-        fix=f"fleetctl logs {host.host} {new.service}; a service that still loads needs only time, one that "
-        f"hangs a restart (`systemctl restart {new.unit}` there) or fleetctl rollback",
-        exit=Exit.PREFLIGHT,
-    )
 
 
 def _findings(agent: Agent, plan: Plan, pending: list[str]) -> list[dict[str, Any]]:

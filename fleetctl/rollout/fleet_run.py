@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
-from fleetctl.rollout.deploy import Outcome
 from fleetctl.rollout.fleet_record import FleetRecord
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.vigil import watch
 from fleetctl.rollout.waves import Pace, Wave, must_stop, waves
 from fleetctl.transport import fleet

@@ -45,7 +45,9 @@ def follow_bound(plan: Plan, settles: dict[str, float]) -> float:
     """The most seconds to wait for a rollout's result: forward, back, and the crashed ones it settles first."""
     limits = plan.deadlines.model_dump()
     leaving = {**limits, **(plan.old.deadlines if plan.old else {})}
-    return float(60.0 + sum(limits.values()) + sum(leaving.values()) + sum(settles.values()))
+    return float(
+        60.0 + 2 * leaving["drain"] + sum(limits.values()) + sum(leaving.values()) + sum(settles.values())
+    )
 
 
 def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool) -> FleetError:

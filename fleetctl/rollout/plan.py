@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fleetctl import __version__
-from fleetctl.inventory.models import Deadlines, Host
+from fleetctl.inventory.models import ROUTER, Deadlines, Host
 from fleetctl.rollout.current import Facts, is_running
+from fleetctl.services.sides import routing
 from fleetctl.services.target import Target
 
 Kind = Literal["deploy", "swap", "rollback"]
@@ -34,6 +35,9 @@ class Plan:
     old: Target | None
     deadlines: Deadlines
     restart: bool = True
+    overlap: bool = False
+    router: dict[str, Any] | None = None
+    gates: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def for_slot(
@@ -46,10 +50,18 @@ class Plan:
         deadlines: Deadlines,
         *,
         restart: bool = True,
+        overlap: bool = False,
+        leaves: Host | None = None,
     ) -> Plan:
-        """The rollout that puts ``new`` in ``old``'s place in ``slot``; without ``restart`` it only enables it."""
+        """The rollout that puts ``new`` in ``old``'s place in ``slot``; without ``restart`` it only enables it.
+
+        ``leaves``: the host on the side of ``old``, where a slot has two; with ``overlap`` the old one serves until
+        the new one is proven.
+        """
         place = host.slots[slot]
-        return cls(kind, host.name, slot, place.port, list(place.gpus), new, old, deadlines, restart)
+        router = routing(host, leaves or host, slot)
+        head = (kind, host.name, slot, place.port, list(place.gpus))
+        return cls(*head, new, old, deadlines, restart, overlap, router)
 
     def to_message(self) -> dict[str, Any]:
         """The plan as the JSON object of docs/architecture.md."""
@@ -72,6 +84,9 @@ class Plan:
             "old": self.old.to_dict() if self.old else None,
             "deadlines": self.deadlines.model_dump(),
             "restart": self.restart,
+            "overlap": self.overlap,
+            "router": self.router,
+            "gates": self.gates,
             "signatures": signatures.table(),
         }
 
@@ -139,6 +154,8 @@ def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:
 
 def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:
     health = facts["slots"][slot]["health"] or {}
+    if new.engine == ROUTER or new.rank:
+        return []  # what stands behind a router, or first among the nodes, has a status of its own
     if health.get("status") != 200:
         seen = f"answers {health['status']}" if health.get("status") else "does not answer"
         restarts = facts["units"].get(new.unit, {}).get("NRestarts")

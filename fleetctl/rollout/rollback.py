@@ -5,25 +5,34 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.errors import FleetError
+from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
+from fleetctl.rollout import bluegreen
 from fleetctl.rollout.current import current_target
-from fleetctl.rollout.deploy import OnEvent, Outcome, unhealthy
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes, spans
+from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.rollout.settle import settled_facts
+from fleetctl.services.sides import as_filled, as_recorded, is_spare
 from fleetctl.services.target import recorded_target
 from fleetctl.transport.agent import open_agent
 
 
-def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent) -> Outcome:
+def rollback_slot(
+    fleet: Fleet, host: Host, slot: str, plan_only: bool, interrupt: Interrupt, on_event: OnEvent
+) -> Outcome:
     """Swap the slot's service for the one before it; the environment and unit it had are still on the host.
+
+    What a blue-green swap replaced comes back in the same way: its place is free, so nothing stops before it serves.
 
     Raises ``FleetError``: exit 2 where the slot has no previous service, 5 where that one is there already and
     does not answer.
     """
     with open_agent(host) as agent:
         facts = settled_facts(agent, host, slot, plan_only, on_event)
+        own, host = host, as_filled(host, facts)
         old = current_target(host, slot, facts)
         previous: dict[str, Any] | None = (facts["slots"][slot]["state"] or {}).get("previous")
         if not previous:
@@ -32,6 +41,15 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
                 where=f"{host.host}, slot {slot}",
                 fix=f"fleetctl history {host.host} lists what happened; fleetctl deploy brings a service",
             )
+        state = facts["slots"][slot]["state"]
+        refuse_follower(host, slot, state)
+        if nodes := [*spans(state), *spans(previous)]:
+            return rollback_nodes(fleet, host, slot, nodes, plan_only, interrupt, on_event)
+        place = as_recorded(own, slot, previous)
+        beside = None
+        if is_spare(place, slot) != is_spare(host, slot):
+            beside = bluegreen.beside(own, host, slot, old, facts)
+        leaves, host = host, place
         new = recorded_target(host, slot, previous, adopted=bool(previous.get("adopted")))
         found = difference(host, slot, new, old, facts)
         if not found.changes:
@@ -40,7 +58,19 @@ def rollback_slot(host: Host, slot: str, plan_only: bool, interrupt: Interrupt, 
             return Outcome(host.host, slot, new.service, new.mode, "unchanged")
         service = host.services.get(new.service)
         deadlines = service.deadlines if service else Deadlines()
-        plan = Plan.for_slot("rollback", host, slot, new, old, deadlines, restart=found.restart)
+        if beside and old:
+            found = bluegreen.in_words(found, host, slot, old)
+        plan = Plan.for_slot(
+            "rollback",
+            host,
+            slot,
+            new,
+            old,
+            deadlines,
+            restart=found.restart,
+            overlap=beside is not None,
+            leaves=leaves,
+        )
         outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
         if plan_only:
             outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]

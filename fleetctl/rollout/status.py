@@ -10,6 +10,7 @@ from typing import Any
 from fleetctl.agent.paths import SLOTS
 from fleetctl.inventory.models import Host, Service, Slot
 from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
+from fleetctl.services.sides import as_filled, asked_slots
 
 Facts = dict[str, Any]
 
@@ -19,9 +20,9 @@ class SlotStatus:
     """One slot: who fills it since when, and how it is.
 
     ``health`` is ``ready``, ``not ready`` (503), ``HTTP <status>``, ``no answer`` (the port is open),
-    ``starting`` (the unit is up, the port is not open), ``down`` or ``empty``. ``managed`` is false where
-    fleetctl never filled the slot; then ``unit`` holds the port. ``notes`` are what an operator
-    must know.
+    ``starting`` (the unit is up, the port is not open), ``node`` (of a service that another host leads), ``down``
+    or ``empty``. ``managed`` is false where fleetctl never filled the slot; then ``unit`` holds the port. ``notes``
+    are what an operator must know.
     """
 
     host: str
@@ -53,12 +54,12 @@ class SlotStatus:
 def facts_arguments(host: Host) -> dict[str, Any]:
     """The arguments of the ``facts`` call that :func:`slot_statuses` needs."""
     units = [service.unit for service in host.services.values()]
-    slots = {name: {"port": slot.port, "gpus": slot.gpus} for name, slot in host.slots.items()}
-    return {"slots": slots, "units": units, "gpus": False}
+    return {"slots": asked_slots(host), "units": units, "gpus": False}
 
 
 def slot_statuses(host: Host, facts: Facts) -> list[SlotStatus]:
     """The status of each of the host's slots, in the inventory's order."""
+    host = as_filled(host, facts)
     return [_status(host, slot, facts) for slot in host.slots.values()]
 
 
@@ -77,7 +78,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         service=state.get("service") or (known.name if known else None),
         mode=state.get("mode") or (known.mode if known else None),
         since=_since(state, properties),
-        health=_health(health, owner, properties),
+        health=_node_health(properties) if state.get("rank") else _health(health, owner, properties),
         models=health["models"],
         running=health["running"],
         queued=health["queued"],
@@ -90,8 +91,22 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         managed=bool(state),
         rollout=(found["locked_by"] or {}).get("rollout"),
         remedies=_remedies(state),
-        notes=_notes(slot, state, owner, found, unit, facts),
+        notes=[*_notes(slot, state, owner, found, unit, facts), *_routed(host, slot, facts)],
     )
+
+
+def _routed(host: Host, slot: Slot, facts: Facts) -> list[str]:
+    """Where the clients of a slot behind a router, or of several nodes, ask, and whether the router runs."""
+    state = facts["slots"][slot.name]["state"] or {}
+    if nodes := state.get("nodes"):
+        return [f"node {state.get('rank', 0)} of {len(nodes)}: {', '.join(nodes)}; {nodes[0]} serves"]
+    router = host.router_of(slot.name)
+    if router is None:
+        return []
+    said = f"behind the router {router.name}, port {router.port}"
+    if facts["units"].get(host.services[router.name].unit, {}).get("ActiveState") != "active":
+        said += f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
+    return [said]
 
 
 def _remedies(state: Facts) -> list[str]:
@@ -130,6 +145,11 @@ def _health(health: Facts, owner: Facts | None, properties: Facts) -> str:
     if not properties:
         return "empty"
     return "starting" if properties.get("ActiveState") in ("active", "activating", "reloading") else "down"
+
+
+def _node_health(properties: Facts) -> str:
+    """Of a node but the first, which answers nobody."""
+    return "node" if properties.get("ActiveState") == "active" else "down"
 
 
 def _unit_state(properties: Facts) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import get_args
 
-from fleetctl.inventory.models import Argument, Engine, Host, Mode, Service
+from fleetctl.inventory.models import ROUTER, Argument, Host, Mode, Service
 
 Arguments = dict[str, Argument]
 
@@ -45,6 +46,10 @@ class Setting:
         return "" if fits else f"a number of at least {self.low:g} and below {self.high:g}"
 
 
+STANDALONE_DRAIN_S = 30
+"""How long the standalone server finishes requests after SIGTERM unless it is told otherwise."""
+
+
 @dataclass(frozen=True)
 class EngineFacts:
     """One engine: the module that Python runs, its arguments, and the metrics that count its requests."""
@@ -66,6 +71,8 @@ def _standalone(host: Host, service: Service) -> Arguments:
     arguments: Arguments = {"model": host.models[service.model].path}
     if service.drafter:
         arguments["drafter"] = host.models[service.drafter].path
+    if service.deadlines.drain > STANDALONE_DRAIN_S:
+        arguments["drain-timeout"] = ceil(service.deadlines.drain)
     return {
         **arguments,
         "mode": service.mode,
@@ -84,8 +91,13 @@ def _sglang(host: Host, service: Service) -> Arguments:
         "port": slot.port,
         "enable-metrics": True,
     }
-    if len(slot.gpus) > 1:
-        arguments["tp-size"] = len(slot.gpus)
+    nodes = service.nodes or [host.name]
+    if ranks := service.tp or len(slot.gpus) * len(nodes):
+        arguments |= {"tp-size": ranks} if ranks > 1 else {}
+    if service.nodes:
+        arguments["nnodes"] = len(nodes)
+        arguments["node-rank"] = service.rank(host.name)
+        arguments["dist-init-addr"] = service.meet
     if service.mode == "autoregressive":
         return arguments
     arguments["speculative-algorithm"] = "DFLASH" if service.mode == "linear" else "DDTREE"
@@ -100,7 +112,7 @@ def _other(host: Host, service: Service) -> Arguments:
     return {}
 
 
-ENGINES: dict[Engine, EngineFacts] = {
+ENGINES: dict[str, EngineFacts] = {
     "standalone": EngineFacts(
         module="fleetctl.standalone",
         arguments=_standalone,
@@ -133,4 +145,5 @@ ENGINES: dict[Engine, EngineFacts] = {
     ),
     # A server that only its own unit or template knows how to start.
     "other": EngineFacts(module="", arguments=_other, running="", queued=""),
+    ROUTER: EngineFacts(module="", arguments=_other, running="", queued=""),
 }

@@ -10,12 +10,19 @@ from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Probe, Service
 from fleetctl.services.arguments import metrics
 
+ROUTER_RUNGS = ["process", "unit", "port"]
+"""A router answers for itself only so far: the rest depends on what stands behind it."""
+NODE_RUNGS = ["process", "unit"]
+"""A node but the first serves nobody: that the first one generates proves it."""
+
 
 @dataclass(frozen=True)
 class Target:
     """One service as the agent needs it. ``unit_text`` None: the file that is on the host is kept.
 
-    ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold.
+    ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold. ``port``: where it
+    listens, None for the plan's; ``rungs``: the probes that it can pass, None for all; ``nodes``: the hosts that it
+    spans, of which this is number ``rank``.
     """
 
     service: str
@@ -32,6 +39,10 @@ class Target:
     deadlines: dict[str, float] = field(default_factory=dict)
     adopted: bool = False
     remedies: list[dict[str, Any]] = field(default_factory=list)
+    port: int | None = None
+    rungs: list[str] | None = None
+    nodes: list[str] | None = None
+    rank: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The target as the JSON object of docs/architecture.md."""
@@ -62,6 +73,7 @@ def build_target(
         environment=environment,
         environment_digest=environment_digest,
         remedies=list(remedies),
+        port=host.slots[service.slot].port,
         **_known(host, service),
     )
 
@@ -76,7 +88,7 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     service = next(
         (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
     )
-    known = _known(host, service) if service else _unknown(unit)
+    known = {**(_known(host, service) if service else _unknown(unit)), "port": host.slots[slot].port}
     names = [*known, "unit_text", "environment", "environment_digest", "remedies"]
     said = {name: recorded[name] for name in names if recorded.get(name) is not None}
     return Target(**{**known, **said}, adopted=adopted)
@@ -91,10 +103,19 @@ def _known(host: Host, service: Service) -> dict[str, Any]:
         "unit": service.unit,
         "model_id": service.model_id,
         "model_paths": paths,
-        "metrics": metrics(host, service),
+        "metrics": {} if service.rank(host.name) else metrics(host, service),
         "probe": service.probe.model_dump(),
         "deadlines": service.deadlines.model_dump(),
+        "nodes": service.nodes,
+        "rank": service.rank(host.name),
+        "rungs": _rungs(host, service),
     }
+
+
+def _rungs(host: Host, service: Service) -> list[str] | None:
+    if service.is_router:
+        return ROUTER_RUNGS
+    return NODE_RUNGS if service.rank(host.name) else None
 
 
 def _unknown(unit: str) -> dict[str, Any]:
@@ -108,4 +129,7 @@ def _unknown(unit: str) -> dict[str, Any]:
         "metrics": {},
         "probe": Probe().model_dump(),
         "deadlines": {},
+        "nodes": None,
+        "rank": 0,
+        "rungs": None,
     }

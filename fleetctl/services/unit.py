@@ -21,6 +21,7 @@ from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint
 from fleetctl.services.arguments import command, variables, words
 from fleetctl.services.quoting import exec_line, value, word
+from fleetctl.services.sides import router_context
 
 TEMPLATES = "templates/systemd"
 FILTERS = {"exec": exec_line, "word": word, "value": value}
@@ -100,6 +101,7 @@ def context(
     service = host.services[service_name]
     slot = host.slots[service.slot]
     return {
+        "router": router_context(host, service_name) if service.is_router else None,
         "host": host.name,
         "service": service.name,
         "unit": service.unit,

@@ -82,7 +82,7 @@ def test_hosts_as_json_has_all_of_the_inventory() -> None:
     found = {host["host"]: host for host in json.loads(hosts("--json"))["hosts"]}
     assert set(found) == {"ct129", "ct200"}
     assert found["ct200"]["file"] == "inventories/lab/ct200.yaml"
-    assert found["ct200"]["slots"]["native"] == {"gpus": [1], "port": 30001}
+    assert found["ct200"]["slots"]["native"] == {"gpus": [1], "port": 30001, "spare": None}
     assert found["ct200"]["services"]["ddtree"]["unit"] == "fleetctl-ddtree.service"
 
 

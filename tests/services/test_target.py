@@ -10,7 +10,7 @@ from fleetctl.services.unit import render_unit
 
 KEYS = {
     "service", "mode", "engine", "unit", "unit_text", "environment", "environment_digest", "model_id",
-    "model_paths", "metrics", "probe", "deadlines", "adopted", "remedies",
+    "model_paths", "metrics", "probe", "deadlines", "adopted", "remedies", "port", "rungs", "nodes", "rank",
 }  # fmt: skip
 
 

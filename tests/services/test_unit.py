@@ -46,7 +46,8 @@ def test_the_same_service_gives_the_same_unit(lab_fleet: Fleet) -> None:
 def test_the_unit_has_the_deadline_gpus_and_an_end_to_crash_loops(lab_fleet: Fleet) -> None:
     host = lab_fleet.hosts["ct200"]
     text = render_unit(lab_fleet, host, "ddtree", "/venv").text
-    assert systemd.settings(text, "TimeoutStopSec") == ["15"]
+    assert host.services["ddtree"].deadlines.stop < host.services["ddtree"].deadlines.drain == 20
+    assert systemd.settings(text, "TimeoutStopSec") == ["20"], "what was accepted last has the drain time too"
     assert "CUDA_VISIBLE_DEVICES=1" in systemd.settings(text, "Environment")
     (interval,) = systemd.settings(text, "StartLimitIntervalSec")
     (burst,) = systemd.settings(text, "StartLimitBurst")
@@ -87,10 +88,10 @@ def test_any_text_of_the_inventory_reaches_the_process(
     [
         ("{{ port }}", "{{ prot }}", "the template names prot, which there is not", 2, "did you mean port?"),
         (
-            "{{ deadlines.stop }}",
-            "{{ deadlines.stp }}",
+            "[deadlines.stop,",
+            "[deadlines.stp,",
             "the template names stp, which there is not",
-            27,
+            28,
             "did you mean stop? (names: drain, free, generate, ready, stop)",
         ),
         ("| exec }}", "| exc }}", "the template is wrong: No filter named 'exc'.", 14, "did you mean exec?"),

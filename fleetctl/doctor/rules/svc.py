@@ -159,7 +159,7 @@ def environment_gone(context: Context) -> Iterator[Found]:
     reason="After a refused request SGLang does not end on SIGTERM, and its scheduler outlives the launcher with the "
     "GPU's memory.",
     source="seen with sglang 0.5.11 on an H200: 3 of 3 hang after a request refused with 400",
-    remedy="TimeoutStopSec=60 and KillMode=control-group in the unit (fleetctl's templates have both)",
+    remedy="TimeoutStopSec=60 and KillMode=mixed in the unit (fleetctl's templates have both)",
 )
 def stop_hangs(context: Context) -> Iterator[Found]:
     for name, unit in _units(context):

@@ -1,0 +1,1 @@
+"""Services of the inventory in the words of other engines."""

@@ -1,0 +1,115 @@
+"""Blue-green swaps under load, on a real HAProxy: not one request fails, whatever becomes of the new service."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.router.conftest import Site
+from tests.router.load import Load
+
+pytestmark = pytest.mark.lab
+
+
+def serving(site: Site) -> Load:
+    """One and two behind a router; one serves, under load."""
+    site.routed()
+    site.service("one")
+    site.service("two")
+    site.run("deploy", "ct200", "--service", "one")
+    site.run("deploy", "ct200", "--service", f"{site.slot}-front")
+    return Load(site.address(), site.port).start()
+
+
+def test_no_request_fails_when_the_service_is_swapped_again_and_again(site: Site) -> None:
+    load = serving(site)
+    site.run("swap", "one", "two", "--blue-green")
+    load.more(200)
+    assert site.status()["service"] == "two"
+    assert site.active(f"{site.slot}-one.service") == "inactive"
+    assert site.active(f"{site.slot}-two-spare.service") == "active"
+    site.run("rollback", "ct200", "--slot", site.slot)
+    load.more(200)
+    site.run("swap", "one", "two", "--blue-green")
+    load.more(1000)
+    load.stop()
+    assert load.failed == []
+    assert load.refused == 0
+    assert load.answers["one"] > 500
+    assert load.answers["two"] > 500
+
+
+def test_what_cannot_be_proven_gets_no_request_and_the_old_one_never_stops(site: Site) -> None:
+    load = serving(site)
+    pid = site.lab.run("ct200", f"systemctl show -P MainPID {site.slot}-one.service").stdout
+    site.service("two", tokens=3)
+    said = site.run("swap", "one", "two", "--blue-green", expect=6)
+    assert "3 of 8 tokens" in said
+    assert f"{site.slot}-one.service was not touched" in said
+    load.more(20)
+
+    site.service("two", load=60)
+    swap = site.start("swap", "one", "two", "--blue-green")
+    site.until(swap, "port:")
+    site.lab.run("ct200", f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+    swap.communicate(timeout=60)
+    assert swap.returncode == 6
+    load.more(20)
+
+    site.service("two", slow=0.2)
+    swap = site.start("swap", "one", "two", "--blue-green")
+    site.until(swap, "route:")
+    site.lab.run("ct200", f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+    swap.communicate(timeout=60)
+    load.more(20)
+    load.stop()
+    assert load.failed == []
+    assert load.refused == 0
+    # Killed before the commit it is undone; killed in or after it, finished.
+    left = {0: "two", 6: "one"}[swap.returncode]
+    assert site.status()["service"] == left
+    if left == "one":
+        assert site.lab.run("ct200", f"systemctl show -P MainPID {site.slot}-one.service").stdout == pid
+    units = {"one": f"{site.slot}-one.service", "two": f"{site.slot}-two-spare.service"}
+    assert [name for name, unit in units.items() if site.active(unit) == "active"] == [left]
+
+
+def test_a_router_that_restarts_in_the_middle_still_sends_nothing_to_what_is_not_proven(site: Site) -> None:
+    load = serving(site)
+    site.service("one", load=6, tokens=1000)
+    deploy = site.start("deploy", "ct200", "--service", "one", "--blue-green")
+    site.until(deploy, "port:")
+    # The new one answers /v1/completions at once here; only the router's memory keeps requests from it.
+    site.lab.run("ct200", f"systemctl restart fleetctl-{site.slot}-front.service")
+    state = f"/run/fleetctl-router-{site.slot}-front/admin.sock"
+    ask = f"""python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.connect("{state}"); """
+    ask += """s.sendall(b"show stat\\n"); print(s.makefile().read())'"""
+    (spare,) = [line for line in site.lab.run("ct200", ask).stdout.splitlines() if "-spare," in line]
+    assert ",MAINT," in spare
+    out, err = deploy.communicate(timeout=60)
+    assert deploy.returncode == 0, out + err
+    load.more(50)
+    load.stop()
+    assert site.status()["port"] == site.port + 2
+    assert site.active(f"{site.slot}-one.service") == "inactive"
+
+
+def test_a_plain_swap_behind_a_router_tells_it_too_and_goes_back(site: Site) -> None:
+    load = serving(site)
+    site.service("two", tokens=1)
+    site.run("swap", "one", "two", "--host", "ct200", expect=6)
+    load.more(20)
+    assert load.answers["two"] == 0, "nobody was sent to what was not proven"
+    site.service("two")
+    site.run("swap", "one", "two", "--host", "ct200")
+    load.more(20)
+    assert load.answers["two"] > 0
+    assert site.active(f"{site.slot}-two.service") == "active"
+    load.stop()
+    status = site.status()
+    assert (status["port"], status["health"]) == (site.port + 1, "ready")
+    assert f"behind the router {site.slot}-front, port {site.port}" in status["notes"]
+    site.lab.run("ct200", f"systemctl stop fleetctl-{site.slot}-front.service")
+    said = site.run("swap", "two", "one", "--host", "ct200", "--blue-green", expect=5)
+    assert f"fleetctl deploy ct200 --service {site.slot}-front" in said
+    no_room = site.run("deploy", "ct129", "--service", "one", "--blue-green", expect=2)
+    assert "no service one" in no_room
