@@ -2,10 +2,9 @@
 
     python -m benchmarks.doctor [--megabytes 200] [--json] [--write] [--show]
 
-Quality: every case of tests/doctor/cases with a log, and the hold-out's lots (tests/doctor/holdout; of one
-that was learned from, the figure of the first time). A hold-out's cause counts as right where the finding and its
-remedy contain all that was written down before
-(``says``). Speed: logs of ``--megabytes`` of four kinds, each of which fails at its end.
+Quality: every case of tests/doctor/cases with a log, and the hold-out's lots (tests/doctor/holdout; of one that was
+learned from, the figure of the first time). A cause counts as right where the finding and its remedy contain all that
+was written down before (``says``). Speed: logs of ``--megabytes`` of four kinds, each of which fails at its end.
 ``--show`` names the hold-out's wrong answers: not for whoever still tunes.
 """
 

@@ -37,27 +37,30 @@ def unmet_imports(paths: Sequence[str], read: Read) -> List[Json]:
     ``[{"consumer", "provider", "module", "name", "where": "path:line", "when", "under"}]``; ``name`` is ``*``
     for a whole module.
     """
-    found: List[Json] = []
     known = set(paths)
-    for consumer, provider in PAIRS:
-        if f"{provider}/__init__.py" not in known or f"{consumer}/__init__.py" not in known:
+    found: Dict[Tuple[str, str, str], Json] = {}
+    for consumer in dict.fromkeys(consumer for consumer, _ in PAIRS):
+        wanted = [provider for each, provider in PAIRS if each == consumer]
+        given = [Given(one, known, read) for one in wanted if f"{one}/__init__.py" in known]
+        if not given or f"{consumer}/__init__.py" not in known:
             continue
-        given = Given(provider, known, read)
-        seen: Dict[str, Json] = {}
         for path in sorted(paths):
-            if not path.startswith(f"{consumer}/") or not path.endswith(".py") or _TESTS.search(path):
-                continue
-            for one in imports_of(read(path), provider):
-                name = given.lacks(one.module, one.name)
-                if not name or one.when == "optional":
-                    continue
-                entry = {"consumer": consumer, "provider": provider, "module": one.module, "name": name}
-                entry.update(where=f"{path}:{one.line}", when=one.when, under=one.under)
-                before = seen.setdefault(f"{one.module} {name}", entry)
-                if before["when"] == "call" and one.when != "call":
-                    seen[f"{one.module} {name}"] = entry
-        found += seen.values()
-    return found[:MOST]
+            if path.startswith(f"{consumer}/") and path.endswith(".py") and not _TESTS.search(path):
+                for row in _unmet(consumer, path, read(path), given):
+                    key = (consumer, row["module"], row["name"])
+                    before = found.setdefault(key, row)
+                    if before["when"] == "call" and row["when"] != "call":
+                        found[key] = row
+    return list(found.values())[:MOST]
+
+
+def _unmet(consumer: str, path: str, text: str, given: Sequence["Given"]) -> Iterator[Json]:
+    for package in given:
+        for one in imports_of(text, package.package):
+            name = "" if one.when == "optional" else package.lacks(one.module, one.name)
+            if name:
+                row = {"consumer": consumer, "provider": package.package, "module": one.module, "name": name}
+                yield {**row, "where": f"{path}:{one.line}", "when": one.when, "under": one.under}
 
 
 class Given:

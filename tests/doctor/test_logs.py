@@ -360,3 +360,45 @@ def test_what_is_set_aside_is_answered_mostly_right() -> None:
     )
     assert len(ASIDE) >= 30
     assert families / len(ASIDE) >= 0.8
+
+
+FAMILIES = [line.split(" | ", 1) for line in (FAULTS / "families.txt").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("families", "log"), FAMILIES, ids=[f"{one[0]}-{at}" for at, one in enumerate(FAMILIES)]
+)
+def test_what_is_said_names_the_family(families: str, log: str) -> None:
+    """Messages as engines, libraries and hosts word them; ``|`` stands for the end of a line."""
+    found = diagnose_text(log.replace("|", "\n"))
+    assert found[0].severity == "error"
+    assert found[0].family in families.split(","), f"{found[0].rule}: {log}"
+
+
+def test_each_line_of_a_healthy_log_is_silent() -> None:
+    text = (FAULTS / "healthy.log").read_text()
+    assert not diagnose_text(text)
+    lines = [line for line in text.splitlines() if not diagnose_text(line)]
+    assert lines == text.splitlines()
+
+
+def test_a_warning_before_explains_what_the_end_does_not() -> None:
+    warned = "WARNING 01-01 00:00:00 [_custom_ops.py:20] Failed to import from vllm._C with "
+    warned += "ImportError('libcudart.so.13: cannot open shared object file')\n"
+    ended = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+    assert diagnose_text(warned + ended)[0].rule == "abi-cuda-major-12-needs-13"
+
+
+def test_an_assertion_without_words_is_told_by_its_code() -> None:
+    trace = """Traceback (most recent call last):
+  File "/e/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 9, in __init__
+    assert self.server_args.chunked_prefill_size % self.page_size == 0
+AssertionError
+"""
+    assert diagnose_text(trace)[0].family == "CFG"
+
+
+def test_the_exception_that_a_wrapper_quotes_is_the_one_that_counts() -> None:
+    said = "torch._inductor.exc.InductorError: LoweringException: AssertionError: out of memory on the device"
+    (found,) = diagnose_text(f'Traceback (most recent call last):\n  File "/e/x.py", line 1, in f\n{said}\n')
+    assert found.family == "GPU"
