@@ -44,7 +44,7 @@ def survey_needs(
     Raises ``FleetError`` as :func:`survey_specified` and :func:`survey_model`.
     """
     if service.is_router:
-        return Needs("", "", [], [], [], lambda on_event: None, lambda on_event: None)
+        return Needs("", "", [], [], [], "", lambda on_event: None, lambda on_event: None)
     environment = host.environments[service.environment]
     names = [name for name in (service.model, service.drafter) if name is not None]
     models = [survey_model(agent, host.models[name], fleet.root) for name in names]
