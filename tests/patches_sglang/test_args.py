@@ -196,3 +196,31 @@ def test_a_sampled_request_is_refused_in_tree_mode_only() -> None:
     assert args.refused_request("tree", 1) is None
     assert args.refused_request("shadow", 1 << 30) is None
     assert "set temperature to 0" in args.refused_request("tree", 1 << 30)
+
+
+def test_doctor_counts_as_the_patch_set_does() -> None:
+    """The same states, the same shares of the memory: what doctor says before a start is what the start says."""
+    import fleetctl.doctor.rules  # noqa: F401  registers the rules
+    from fleetctl.doctor.rules import cfg_memory
+    from tests.doctor.builders import MODEL, context
+
+    assert (args.STATE_SHARE, args.STATE_SHARE_LEFT) == (cfg_memory.TREES_SHARE, cfg_memory.TREES_SHARE_LEFT)
+    widths = {name: getattr(Hybrid, name) for name in vars(Hybrid) if name.startswith("linear_num")}
+    widths |= {name: getattr(Hybrid, name) for name in vars(Hybrid) if name.endswith("_dim")}
+    flags = {
+        "speculative-algorithm": "DDTREE",
+        "speculative-ddtree-mode": "tree",
+        "speculative-ddtree-budget": 15,
+    }
+    known = context(
+        {"facts": {"models": {MODEL: {"config": widths}}}, "service": {"mode": "tree", "arguments": flags}}
+    )
+    assert known is not None and known.service is not None
+    state = cfg_memory.state_bytes(known, known.service)
+    assert state == args.bytes_of_a_state(Hybrid(), None, 1)
+    there = cfg_memory.room(known, known.service)
+    assert there is not None
+    whole = there.total / cfg_memory.STATIC_SHARE
+    assert cfg_memory.running_requests(known, known.service, state) == args.requests_that_fit(
+        state, 16, whole, there.free
+    )

@@ -129,6 +129,10 @@ def test_the_frozen_target_gives_the_same_states_and_features() -> None:
     final, features = target.read(ids, (0, 2))
     own, kept = model(ids, feature_layers=(0, 2))
     assert features.shape == (1, 5, 2 * SHAPE.width)
+    half = HybridTarget(model, torch.bfloat16).model
+    assert {name for name, weight in half.named_parameters() if weight.dtype == torch.float32} == {
+        name for name, _ in model.named_parameters() if name.endswith(".A_log")
+    }
     assert kept is not None
     torch.testing.assert_close(features, kept)
     torch.testing.assert_close(target.head(final), model.lm_head(own))

@@ -40,7 +40,8 @@ def prepare(arguments: argparse.Namespace, recipe: HybridRecipe) -> None:
         Path(sysconfig.get_paths()["stdlib"]),
     ]
     started = time.monotonic()
-    found = documents.read(folders, recipe.text_bytes, recipe.documents, recipe.text_seconds)
+    seconds = recipe.text_seconds if arguments.seconds is None else arguments.seconds
+    found = documents.read(folders, recipe.text_bytes, recipe.documents, seconds)
     say(f"{time.monotonic() - started:6.1f} s  {len(found)} documents")
     counts = tokens.prepare(found, recipe, arguments.out / PREPARED)
     say(f"{time.monotonic() - started:6.1f} s  {counts}")
@@ -69,6 +70,7 @@ def main(argv: list[str] | None = None) -> None:
     verbs = parser.add_subparsers(required=True)
     reader = verbs.add_parser("prepare", help="text and tokenizer, from the sources of installed packages")
     reader.add_argument("--sources", type=Path, nargs="+", help="folders of *.py; default: this Python's own")
+    reader.add_argument("--seconds", type=float, help="of reading; the tokenizer takes about as long again")
     reader.set_defaults(run=prepare)
     trainer = verbs.add_parser("pretrain", help="train the hybrid model")
     trainer.set_defaults(run=pretrain)

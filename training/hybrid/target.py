@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from training.hybrid.checkpoint import WIDE
 from training.hybrid.model import Hybrid
 from training.target import Attend, Target
 
@@ -18,6 +19,9 @@ class HybridTarget(Target):
 
     def __init__(self, model: Hybrid, dtype: torch.dtype) -> None:
         self.model = copy.deepcopy(model).to(dtype).eval().requires_grad_(False)
+        for name, weight in model.named_parameters():
+            if name.endswith(WIDE):
+                self.model.get_parameter(name).data = weight.detach().clone()  # as the checkpoint has it
         self.shape = model.shape.as_target
         self.embed = self.model.embed_tokens.weight
         self.layers = []
