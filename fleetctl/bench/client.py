@@ -138,7 +138,7 @@ class Client:
         except (OSError, httpx.InvalidURL, ValueError) as error:
             failure = Failure("refused", None, repr(error))
         ended = clock.passed()
-        return _request(ask, answer, failure, warnings, clock.began - self.origin, ended)
+        return as_request(ask, answer, failure, warnings, clock.began - self.origin, ended)
 
     async def load(
         self,
@@ -261,9 +261,10 @@ def _failure(error: httpx.HTTPError, limits: Limits, began: bool) -> Failure:
             return Failure("cut", None, f"the connection was cut: {error or type(error).__name__}")
 
 
-def _request(
+def as_request(
     ask: Ask, answer: Answer, failure: Failure | None, warnings: list[str], started: float, ended: float
 ) -> Request:
+    """An answer as its record; one that came without ``failure`` is judged by what it says. Times in seconds."""
     if failure is None:
         failure, odd = answer.judge(ask.max_tokens)
         warnings += odd

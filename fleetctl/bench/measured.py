@@ -91,7 +91,7 @@ class Foresight:
             return None
         host = placing.overridden(self._host, planned.service, planned.overrides, planned.tp)
         there = replace(placed, host=host, service=host.services[planned.service])
-        return placing.point(planned, there, self._suite, self._prompts, "", "").digest
+        return placing.point(planned, there, self._suite, self._prompts).digest
 
     def _foresee(self, name: str) -> placing.Placed | None:
         service = self._host.services[name]

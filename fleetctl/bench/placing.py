@@ -119,8 +119,16 @@ def _placed(
     )
 
 
-def point(planned: Planned, placed: Placed, suite: Suite, prompts: str, via: str, started: str) -> Point:
-    """The record of a point: what was planned, as it stands; ``prompts``: their digest."""
+def point(
+    planned: Planned,
+    placed: Placed,
+    suite: Suite,
+    prompts: str,
+    via: str = "",
+    started: str = "",
+    by: str | None = None,
+) -> Point:
+    """The record of a point: what was planned, as it stands; ``prompts``: their digest, ``by``: a load generator."""
     args = arguments(placed.host, placed.service)
     for remedy in placed.remedies:
         args.update(remedy.get("arguments") or {})
@@ -140,6 +148,7 @@ def point(planned: Planned, placed: Placed, suite: Suite, prompts: str, via: str
         "turns": suite.turns,
         "max_tokens": suite.max_tokens,
         "seed": suite.seed,
+        **({"by": by} if by else {}),
     }
     return Point(
         id=planned.id,

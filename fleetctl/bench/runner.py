@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from fleetctl import __version__
 from fleetctl.bench import prompts as prompt_files
+from fleetctl.bench.loadgen import load_generator
 from fleetctl.bench.placing import host_facts
 from fleetctl.bench.points import BenchPlan, Planned, Visit
 from fleetctl.bench.prompts import Prompt
@@ -55,7 +56,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be measured, on which host, by which command line."""
+    """What is to be measured, on which host, by which command line; ``by``: the load generator's name, if any."""
 
     fleet: Fleet
     host: Host
@@ -63,6 +64,7 @@ class Job:
     prompts: Sequence[Prompt]
     plan: BenchPlan
     command: Sequence[str]
+    by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,10 @@ class _Work:
         self._watcher = watcher
         self._until = time.monotonic() + (job.suite.time_limit or float("inf"))
         self._visited: dict[str, int] = {}
-        self._session = Session(job.fleet, job.host, watcher.event, writer.write, self._request, interrupt)
+        generator = load_generator(job.fleet.root, job.by, watcher.event) if job.by else None
+        self._session = Session(
+            job.fleet, job.host, watcher.event, writer.write, self._request, interrupt, generator=generator
+        )
 
     def run(self) -> tuple[Outcome, str]:
         """All visits; then each point's end, and the slots as before."""

@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
-from fleetctl.bench.client import Client, Limits
+from fleetctl.bench.client import Ask, Client, Limits
+from fleetctl.bench.loadgen import LoadGenerator
 from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
 from fleetctl.bench.prompts import Prompt
@@ -57,7 +58,8 @@ class Session:
     """One host while it is measured. On leaving, each slot has again what it had before the first ``put``.
 
     ``on_event`` gets rollouts' events, ``record`` each record as it comes, ``on_request`` each request too.
-    ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``).
+    ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``). ``generator`` makes the requests that
+    count in the own client's place.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Session:
         on_request: Callable[[Request], None] = lambda request: None,
         interrupt: Interrupt | None = None,
         limits: Limits | None = None,
+        generator: LoadGenerator | None = None,
     ) -> None:
+        self._generator = generator
         self._fleet = fleet
         self._host = host
         self._on_event = on_event
@@ -141,7 +145,9 @@ class Session:
         way = self._there[planned.slot][2]
         if planned.id not in self._known:
             self._known.add(planned.id)
-            self._record(point(planned, placed, suite, prompts.digest(list(asked)), way.via, utc_now()))
+            by = self._generator.by if self._generator else None
+            digest = prompts.digest(list(asked))
+            self._record(point(planned, placed, suite, digest, way.via, utc_now(), by))
         self.wait_idle(planned.slot)
         tally = self._tallies.setdefault(planned.id, _Tally())
         before = exposition.fetch(way.base_url, way.socket)
@@ -265,8 +271,33 @@ class Session:
                     self._warm.add(planned.id)
                     await client.load(whose.warmups(number), 1, on_request=self._took)
                 asks = whose.asks(number, trees if number == 1 else 0)
-                counted += await client.load(asks, planned.concurrency, on_request=self._took)
+                if self._generator is None:
+                    counted += await client.load(asks, planned.concurrency, on_request=self._took)
+                else:
+                    counted += self._generated(self._generator, way, model, list(asks), planned, suite)
         return counted
+
+    def _generated(
+        self,
+        generator: LoadGenerator,
+        way: Way,
+        model: str,
+        asks: Sequence[Ask],
+        planned: Planned,
+        suite: Suite,
+    ) -> list[Request]:
+        """A round that a load generator makes; the loop has nothing else to do meanwhile."""
+        if way.socket is not None or suite.turns > 1:
+            what = "servers behind ssh" if way.socket else "turns that follow an answer"
+            raise FleetError(
+                f"{generator.by} knows no {what}",
+                f"{self._host.name}, {way.base_url}",
+                "leave out --by: fleetctl's own client does",
+            )
+        made = generator.load(way.base_url, model, asks, planned.concurrency, self._origin, self._limits)
+        for request in made:
+            self._took(request)
+        return made
 
     def _took(self, request: Request) -> None:
         self._record(request)

@@ -178,7 +178,7 @@ class _Sweep:
         if self._job.host.services[point.service].remedies != "auto":
             return False
         placed = self._session.put(point.service, point.overrides, point.tp)
-        there = placing.point(point, placed, self._job.suite, self._digest, "", "").digest
+        there = placing.point(point, placed, self._job.suite, self._digest).digest
         if there not in self._prepared.every:
             return False
         self._take_over(point, self._prepared.every[there])

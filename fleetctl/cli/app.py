@@ -27,6 +27,7 @@ from fleetctl.cli import (
     status,
     swap,
     sweep,
+    tune,
 )
 from fleetctl.errors import FleetError
 
@@ -75,6 +76,7 @@ app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
 app.command("sweep")(sweep.sweep)
+app.command("tune")(tune.tune)
 app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("history")(history.history)

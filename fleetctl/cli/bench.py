@@ -91,6 +91,10 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Begin nothing new after so long.")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="GENERATOR", help="Requests by a load generator in our client's place: aiperf."),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show the points and how long they take; change nothing.")
     ] = False,
@@ -101,6 +105,8 @@ def run(
     Exit codes: 0 all measured, 5 some point could not be, 7 what stood there was not brought back, 10 --plan
     (it would swap services), 130 interrupted: what was measured is kept.
     """
+    from dataclasses import replace
+
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
 
@@ -112,7 +118,7 @@ def run(
         "order": order,
         "time_limit": time_limit,
     }
-    job = prepare(fleet, host, services or [], suite, prompts, limit, changes)
+    job = replace(prepare(fleet, host, services or [], suite, prompts, limit, changes), by=by)
     output = Output(json=json)
     if plan:
         print_plan(output, job.suite, job.plan, len(job.prompts))

@@ -98,6 +98,9 @@ def _print_plan(output: Output, prepared: Prepared) -> None:
     left = replace(job.plan, points=[one for one in job.plan.points if one.id not in prepared.known])
     if not output.json:
         _say_known(output, prepared)
+    if not left.points and not output.json:
+        output.line("nothing is left to measure; --again measures all anew")
+        return
     bench.print_plan(output, job.suite, left, len(job.prompts))
 
 

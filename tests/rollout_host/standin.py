@@ -1,9 +1,10 @@
-"""A model server's stand-in: a real process with real sockets, whose one argument (JSON) says how it behaves.
+"""A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
 deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
 address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
+curve (itl by the --budget that follows the JSON)
 """
 
 import json
@@ -15,6 +16,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 KNOBS = json.loads(sys.argv[1])
+if "--budget" in sys.argv:
+    KNOBS["itl"] = KNOBS["curve"][sys.argv[sys.argv.index("--budget") + 1]]
 STARTED = time.monotonic()
 FLYING = [0]
 STREAMED = [0]
