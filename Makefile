@@ -9,12 +9,14 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
 TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
 SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv
+# What tests look at reports with: a browser, and of TeX Live what makes the PDF (600 MB, 40 s).
+LOOK   := chromium texlive-latex-recommended texlive-pictures lmodern
 
 .PHONY: demo test check docs bench-doctor lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
-test: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors check
+test: $(VENV)/.ready $(VENV)/.look .fleetctl/models/smollm2-135m/model.safetensors check
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 
 check: $(VENV)/.ready
@@ -34,6 +36,12 @@ $(VENV)/.system:
 	  || { echo "== system packages: $(SYSTEM)"; \
 	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SYSTEM); }
 	@mkdir -p $(VENV) && touch $@
+
+$(VENV)/.look: $(VENV)/.system
+	@command -v chromium >/dev/null && command -v pdflatex >/dev/null && kpsewhich pgfplots.sty booktabs.sty lmodern.sty >/dev/null \
+	  || { echo "== packages to test reports with: $(LOOK)"; \
+	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(LOOK); }
+	@touch $@
 
 .fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)

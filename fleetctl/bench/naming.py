@@ -21,12 +21,13 @@ class Name:
     whole: str
 
 
-def name_points(points: Sequence[Point], runs: Sequence[str]) -> list[Name]:
-    """The names of ``points``, each measured first in the run of the same index."""
+def name_points(points: Sequence[Point], runs: Sequence[str], by: Sequence[str | None]) -> list[Name]:
+    """The names of ``points``, each measured first in the run of the same index, by the load generator of the same."""
     many_hosts = len({point.host for point in points}) > 1
     many_sizes = len({point.concurrency for point in points}) > 1
     many_parts = len({part(point) for point in points}) > 1
     families = [f"{point.host}:{point.service}" if many_hosts else point.service for point in points]
+    families = [f"{family} by {tool}" if tool else family for family, tool in zip(families, by, strict=True)]
     details = [_details(point) for point in points]
     sizes = [(point.concurrency if many_sizes else 0, part(point) if many_parts else "") for point in points]
     families = _told_apart(

@@ -16,7 +16,6 @@ from fleetctl.bench.statistics import Interval, interval, outliers
 
 Floats = NDArray[np.float64]
 Key = tuple[str, int]
-QUANTILES = (0.5, 0.9, 0.99)
 _DRAWS = 2_000
 _FEW = 100
 _NO_MATTER: Floats = np.empty(0)
@@ -39,7 +38,12 @@ class Spread:
 
     def at(self, share: float) -> float | None:
         """The value below which ``share`` (0 to 1) of all lie; None of none."""
-        return float(np.quantile(self.values, share)) if len(self.values) else None
+        if not len(self.values):
+            return None
+        position = share * (len(self.values) - 1)
+        below = int(position)
+        low, high = self.values[below], self.values[min(below + 1, len(self.values) - 1)]
+        return float(low + (high - low) * (position - below))
 
 
 @dataclass(frozen=True)

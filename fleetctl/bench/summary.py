@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.bench.agreement import Difference, against
 from fleetctl.bench.naming import name_points, part
@@ -87,34 +87,17 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
     """All of ``recordings`` in numbers; FleetError (exit 2) where they measured different models, or nothing."""
     recordings = sorted(recordings, key=lambda recording: recording.run.started)
     model = _one_model(recordings)
-    found: dict[tuple[str, str, str], tuple[Point, Recording]] = {}
-    visits: defaultdict[tuple[str, str, str], list[Visit]] = defaultdict(list)
-    ends: defaultdict[tuple[str, str, str], list[PointEnd]] = defaultdict(list)
-    offset = 0
-    for recording in recordings:
-        keys = {point.id: (point.host, point.slot, point.digest or point.id) for point in recording.points}
-        for point in recording.points:
-            found.setdefault(keys[point.id], (point, recording))
-            if point.id in recording.ends:
-                ends[keys[point.id]].append(recording.ends[point.id])
-        taken: set[tuple[str, str, int]] = set()
-        for request in recording.requests:
-            repeat = request.repeat + offset
-            while (request.point, request.prompt, repeat) in taken:
-                repeat += len(recording.requests)
-            if not request.warmup:
-                taken.add((request.point, request.prompt, repeat))
-            key = (request.prompt, repeat)
-            visits[keys[request.point]].append(Visit(recording.run.id, key, request))
-        offset += 1 + max((request.repeat for request in recording.requests), default=-1)
-    names = name_points([point for point, _ in found.values()], [one.run.id for _, one in found.values()])
+    gathered = _gather(recordings)
+    names = name_points(
+        [one.point for one in gathered], [one.first.id for one in gathered], [one.by for one in gathered]
+    )
     points = {
-        name.whole: summarize_point(point, name, visits[key], ends[key])
-        for (key, (point, _)), name in zip(found.items(), names, strict=True)
+        name.whole: summarize_point(one.point, name, one.visits, one.ends)
+        for one, name in zip(gathered, names, strict=True)
     }
     cells: defaultdict[Cell, list[str]] = defaultdict(list)
-    for name, (point, recording) in zip(names, found.values(), strict=True):
-        cells[_cell(point, recording.run)].append(name.whole)
+    for name, one in zip(names, gathered, strict=True):
+        cells[_cell(one.point, one.first)].append(name.whole)
     return Summary(
         runs=[recording.run for recording in recordings],
         outcomes={one.run.id: (one.end.outcome, one.end.why) for one in recordings},
@@ -124,6 +107,57 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
         cells=[_summarize_cell([points[name] for name in row]) for row in cells.values()],
         problems=[f"{one.run.id}: {problem}" for one in recordings for problem in one.problems],
     )
+
+
+@dataclass
+class _Gathered:
+    """One point with its requests of all runs; ``first``: the run that measured it first."""
+
+    point: Point
+    first: Run
+    visits: list[Visit] = field(default_factory=list)
+    ends: list[PointEnd] = field(default_factory=list)
+    repeats: int = 0
+
+    @property
+    def by(self) -> str | None:
+        """The load generator that measured it; None for fleetctl's own client."""
+        return self.visits[0].request.by if self.visits else None
+
+    def take(self, recording: Recording, ids: set[str]) -> None:
+        """Add a run's requests, its repeats behind those of the runs before."""
+        taken: set[tuple[str, int]] = set()
+        for request in (one for one in recording.requests if one.point in ids):
+            repeat = request.repeat + self.repeats
+            while not request.warmup and (request.prompt, repeat) in taken:
+                repeat += len(recording.requests)
+            if not request.warmup:
+                taken.add((request.prompt, repeat))
+            self.visits.append(Visit(recording.run.id, (request.prompt, repeat), request))
+        self.ends += [recording.ends[name] for name in ids if name in recording.ends]
+        self.repeats += 1 + max((repeat - self.repeats for _, repeat in taken), default=-1)
+
+
+def _gather(recordings: Sequence[Recording]) -> list[_Gathered]:
+    """The points of all runs, each once: those of one digest in one place of a host are one."""
+    found: dict[tuple[str, str, str], _Gathered] = {}
+    given = {recording.run.id for recording in recordings}
+    for recording in recordings:
+        ids: dict[tuple[str, str, str], set[str]] = {}
+        for point in recording.points:
+            key = (point.host, point.slot, point.digest or point.id)
+            found.setdefault(key, _Gathered(point, recording.run))
+            if not _taken_over(recording, point.id, given):
+                ids.setdefault(key, set()).add(point.id)
+        for key, names in ids.items():
+            found[key].take(recording, names)
+    return list(found.values())
+
+
+def _taken_over(recording: Recording, point: str, given: set[str]) -> bool:
+    """Whether a sweep only repeats here what another of the ``given`` runs has measured."""
+    end = recording.ends.get(point)
+    return end is not None and any(end.why.startswith(f"measured before, in run {run}") for run in given)
 
 
 def _one_model(recordings: Sequence[Recording]) -> str:

@@ -183,10 +183,10 @@ def over_context(summary: Summary) -> list[Chart]:
     x = Axis("tokens of the prompt", log=True, start=None)
     note = LINES if asked else "One dot a prompt."
     return [
-        Chart("context", "lines", title, "", note, x, Axis(label), series[:MOST_SERIES])
-        for title, label, series in (
-            ("Speed against context length", "tokens/s after the first token", speed),
-            ("Time to the first token against context length", "seconds", first),
+        Chart(key, "lines", title, "", note, x, Axis(label), series[:MOST_SERIES])
+        for key, title, label, series in (
+            ("context", "Speed against context length", "tokens/s after the first token", speed),
+            ("context-first", "Time to the first token against context length", "seconds", first),
         )
     ]
 

@@ -18,7 +18,7 @@ from fleetctl.bench.report.charts import Chart
 from fleetctl.bench.report.choose import charts, main_cell, representatives, styles
 from fleetctl.bench.report.svg import draw, glyph
 from fleetctl.bench.report.trees import draw_tree, layout
-from fleetctl.bench.report.words import bounds, counted, number, plain, seconds
+from fleetctl.bench.report.words import bounds, counted, number, plain, seconds, visible
 from fleetctl.bench.summary import CellSummary, Summary
 
 WIDE, NARROW = 620.0, 350.0
@@ -163,6 +163,7 @@ def _trees(one: PointSummary, name: str) -> dict[str, Any]:
         drafts = len(tree.tokens) - 1
         words = f"Step {tree.step + 1}: {found.accepted} of {counted(drafts, 'draft')} accepted"
         words += f", {found.rows} branches" if found.rows > 1 else ""
+        words += f"; after them the model's own token {visible(tree.next)}" if tree.next is not None else ""
         cut = f"; {found.cut} nodes are not drawn" if found.cut else ""
         steps.append({"words": f"{words}{cut}.", "svg": Markup(draw_tree(tree))})
     return {

@@ -53,7 +53,7 @@ def _legend(summary: Summary) -> list[str]:
     return [
         "ratio: against the one with 1; ≈ where its interval holds 1, which is no difference",
         *([f"by prompt: tok/s of {prompts}"] if len(summary.prompts) > 1 else []),
-        "first, per token: half of the requests / nine of ten; pauses: how many, from short to long; all: tok/s together",
+        "first, per token: half of the requests / nine of ten; pauses: how many, from short to long; all: together",
     ]
 
 

@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """Nodes, parents before children; ``verified``: what the target put after the accepted path, where it is known."""
+    """Nodes, parents before children, with how many rows, depths and accepted drafts; ``cut``: nodes left out."""
 
     nodes: list[Node]
     rows: int

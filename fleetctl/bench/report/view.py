@@ -140,7 +140,9 @@ def care(summary: Summary) -> list[str]:
             detail = f" ({words[:200]})" if words else ""
             lines.append(f"{one.name}: {count} of {count + one.counted} requests failed: {kind}{detail}.")
         for end in one.ends:
-            if end.outcome != "done":
+            if end.why.startswith("measured before"):
+                lines.append(f"{one.name}: {end.why}.")
+            elif end.outcome != "done":
                 lines.append(f"{one.name} was {end.outcome}: {end.why or 'no reason was recorded'}.")
             if abs(end.clock_jump_s) > 0.5:
                 jump = f"the clock of the measuring machine jumped by {number(end.clock_jump_s)} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
 from fleetctl.bench.statistics import Interval
 from fleetctl.bench.summary import CellSummary, Comparison, Summary
@@ -93,6 +94,6 @@ def visible(text: str) -> str:
 def plain(text: str) -> str:
     """``text`` without characters that no document takes: controls other than line breaks and tabs, halves of pairs."""
     return "".join(
-        char if char in "\n\t" or (char.isprintable() or char.isspace()) else "�"
+        char if char in "\n\t" or char.isprintable() or unicodedata.category(char)[0] == "Z" else "�"
         for char in text.replace("\r\n", "\n")
     )
