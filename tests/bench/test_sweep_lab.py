@@ -109,8 +109,10 @@ def test_tune_finds_the_budget_and_its_choice_holds_on_prompts_held_out(fleet: S
     (fleet.folder / "playbooks/bench/own.txt").write_text(prompts)
     suite = fleet.folder / "playbooks/bench/quick.yaml"
     suite.write_text(suite.read_text().replace("[8, 4, 32]", "[8, 32]"))
-    said = fleet.run("tune", "ct200", "--suite", "quick", "--looks", "2", "--json")
-    found = json.loads(said.splitlines()[-1])["outcome"]
+    process = fleet.start("tune", "ct200", "--suite", "quick", "--looks", "2", "--json")
+    out, err = process.communicate(timeout=250)
+    assert process.returncode == 0, out + err
+    found = json.loads(out.splitlines()[-1])["outcome"]
     assert found["advice"] == found["choice"] == f"ct200/{fleet.slot}/tree?budget=8@c1"
     assert found["incumbent"] == f"ct200/{fleet.slot}/good@c1"
     (check,) = found["checks"]
