@@ -13,9 +13,10 @@ from markupsafe import Markup
 
 from fleetctl import __version__
 from fleetctl.bench.pointsummary import PointSummary
-from fleetctl.bench.report import view
+from fleetctl.bench.report import facts, view
 from fleetctl.bench.report.charts import Chart
-from fleetctl.bench.report.choose import charts, main_cell, representatives, styles
+from fleetctl.bench.report.choose import charts
+from fleetctl.bench.report.series import main_cell, representatives, styles
 from fleetctl.bench.report.svg import draw, glyph
 from fleetctl.bench.report.trees import draw_tree, layout
 from fleetctl.bench.report.words import bounds, counted, number, plain, seconds, visible
@@ -42,16 +43,16 @@ def render(summary: Summary) -> str:
         description=summary.runs[0].suite.get("description", ""),
         verdict=view.verdicts(summary),
         notices=view.notices(summary),
-        facts=view.run_facts(summary),
+        facts=facts.run_facts(summary),
         cells=[_cell(summary, cell) for cell in summary.cells],
         charts=[_chart(chart) for chart in charts(summary)],
         agreement=view.agreement(summary),
         prompts=[_prompt(summary, name, index < MOST_DRAWN) for index, name in enumerate(shown)],
         prompts_left_out=len(summary.prompts) - len(shown),
         care=view.care(summary),
-        hosts=[{"name": name, "facts": facts} for name, facts in view.machines(summary)],
+        hosts=[{"name": name, "facts": told} for name, told in facts.machines(summary)],
         services=[_service(one) for one in summary.points.values()],
-        commands=view.commands(summary),
+        commands=facts.commands(summary),
         method=view.METHOD,
         records=", ".join(run.id for run in summary.runs),
     )
@@ -119,7 +120,7 @@ def _prompt(summary: Summary, name: str, draw_trees: bool) -> dict[str, Any]:
         "name": name,
         "kind": first.prompts[name].kind,
         "headline": headline,
-        "text": view.prompt_text(summary, name),
+        "text": facts.prompt_text(summary, name),
         "rows": [_prompt_row(one, name, style.get(one.called.family, 0)) for one in having],
         "differs": bool(differences),
         "differences": differences[:MOST_STEPS],
@@ -179,6 +180,6 @@ def _service(one: PointSummary) -> dict[str, Any]:
     return {
         "name": one.name,
         "engine": f"{one.point.engine}, {one.point.mode}",
-        "arguments": view.arguments(one.point.args),
-        "facts": view.point_facts(one),
+        "arguments": facts.arguments(one.point.args),
+        "facts": facts.point_facts(one),
     }
