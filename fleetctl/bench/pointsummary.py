@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,11 @@ class Spread:
         below = int(position)
         low, high = self.values[below], self.values[min(below + 1, len(self.values) - 1)]
         return float(low + (high - low) * (position - below))
+
+    def step(self, share: float) -> float:
+        """The smallest value that so large a share does not exceed; 0 of none."""
+        count = len(self.values)
+        return float(self.values[max(0, math.ceil(share * count - 1e-9) - 1)]) if count else 0.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from fleetctl.bench.summary import Summary
 
 MOST_FAINT = 40
 MOST_ROWS = 12
+LEAST_MS = 1.0
 ALL = "all prompts"
 WHISKERS = "Dots: means of all repeats; whiskers: 95 % intervals; small dots: single requests."
 
@@ -73,7 +74,7 @@ def latencies(summary: Summary) -> list[Chart]:
     cell = max(summary.cells, key=lambda cell: (at_once(summary, cell), len(cell.names)))
     chosen = representatives(summary, cell)
     size = size_words(summary, cell)
-    note = "Dots: the median, 90 % and 99 %. To the left is faster."
+    note = "Dots: the median, 90 % and 99 %. To the left is faster; what is below 1 ms is drawn there."
     y = Axis("share of all", start=0.0, end=1.0, ticks=[0, 0.25, 0.5, 0.75, 0.9, 1])
 
     def drawn(key: str, title: str, pick: Callable[[PointSummary], Spread]) -> Chart:
@@ -116,8 +117,8 @@ def _steps(name: str, style: int, spread: Spread, most: int = 120) -> Series:
     if not count:
         return Series(name, style, [])
     shares = sorted({min(1.0, (index + 1) / min(count, most)) for index in range(min(count, most))})
-    shown = [(max(1e-3, 1000 * (spread.at(share) or 0)), share) for share in shares]
-    dots = [Mark(max(1e-3, 1000 * (spread.at(share) or 0)), share) for share in (0.5, 0.9, 0.99)]
+    shown = [(max(LEAST_MS, 1000 * spread.step(share)), share) for share in shares]
+    dots = [Mark(max(LEAST_MS, 1000 * spread.step(share)), share) for share in (0.5, 0.9, 0.99)]
     return Series(name, style, dots, [(shown[0][0], 0.0), *shown])
 
 

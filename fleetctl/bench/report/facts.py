@@ -110,4 +110,4 @@ def _flat(value: Any) -> str:
         flat = [_flat(part) for part in value]
         same = {text: flat.count(text) for text in flat}
         return "; ".join(f"{count} × {text}" if count > 1 else text for text, count in same.items())
-    return str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

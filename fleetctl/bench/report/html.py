@@ -18,7 +18,7 @@ from fleetctl.bench.report.charts import Chart
 from fleetctl.bench.report.choose import charts
 from fleetctl.bench.report.series import main_cell, representatives, styles
 from fleetctl.bench.report.svg import draw, glyph
-from fleetctl.bench.report.trees import draw_tree, layout
+from fleetctl.bench.report.trees import drafts, draw_tree, layout
 from fleetctl.bench.report.words import bounds, counted, number, plain, seconds, visible
 from fleetctl.bench.summary import CellSummary, Summary
 
@@ -129,7 +129,7 @@ def _prompt(summary: Summary, name: str, draw_trees: bool) -> dict[str, Any]:
         "trees": [
             _trees(one, name)
             for one in _drafting(summary)
-            if draw_trees and name in one.prompts and one.prompts[name].trees
+            if draw_trees and name in one.prompts and drafts(one.prompts[name].trees)
         ],
     }
 

@@ -19,7 +19,7 @@ from fleetctl.bench.report.choose import charts
 from fleetctl.bench.report.scale import Scale, scale, values_of
 from fleetctl.bench.report.series import main_cell, representatives
 from fleetctl.bench.report.texwords import declarations, escape
-from fleetctl.bench.report.trees import Node, column_widths, layout, shorten
+from fleetctl.bench.report.trees import Node, column_widths, drafts, layout, shorten
 from fleetctl.bench.report.words import counted, tick
 from fleetctl.bench.summary import CellSummary, Summary
 
@@ -227,7 +227,7 @@ def _trees(summary: Summary) -> list[dict[str, Any]]:
     """One step of each drafting service on the first prompt that has trees, the one that accepted most."""
     found = []
     for one in representatives(summary, main_cell(summary)):
-        prompt = next((prompt for prompt in one.prompts.values() if prompt.trees), None)
+        prompt = next((prompt for prompt in one.prompts.values() if drafts(prompt.trees)), None)
         if prompt is None:
             continue
         tree = max(prompt.trees, key=lambda tree: len(tree.accepted))

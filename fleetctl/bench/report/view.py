@@ -154,7 +154,7 @@ def care(summary: Summary) -> list[str]:
             lines.append(f"{one.name}: {len(one.outliers)} {what}: {_listed(one.outliers)}.")
     for cell in summary.cells:
         for comparison in cell.ratios.values():
-            if comparison.against:
+            if comparison.sure and comparison.against:
                 lines.append(
                     f"{comparison.one} against {comparison.other}: {times(comparison)}, but the other way on "
                     f"{_listed(comparison.against)}."
