@@ -30,12 +30,12 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Row:
-    """A point in the table of results; texts as they are shown, "" for what was not measured."""
+    """A point in the table of results; texts as they are shown."""
 
     name: str
     style: int
     mode: str
-    best: bool
+    best: str
     outcome: str
     speed: str
     speed_bounds: str
@@ -62,7 +62,7 @@ def _row(one: PointSummary, cell: CellSummary, style: Mapping[str, int]) -> Row:
         name=one.label,
         style=style.get(one.called.family, 0),
         mode=f"{one.point.mode}: {MODES.get(one.point.mode, one.point.engine)}",
-        best=one.name == cell.best and len(cell.names) > 1,
+        best=_rank(cell, one.name),
         outcome=", ".join(outcomes),
         speed=number(one.speed.mean if one.speed else None),
         speed_bounds=bounds(one.speed),
@@ -76,6 +76,13 @@ def _row(one: PointSummary, cell: CellSummary, style: Mapping[str, int]) -> Row:
         counted=one.counted,
         failed=one.failed,
     )
+
+
+def _rank(cell: CellSummary, name: str) -> str:
+    """``fastest`` of the one that surely is; ``highest mean`` where the second may be as fast; "" of the others."""
+    if name != cell.best or len(cell.names) < 2:
+        return ""
+    return "fastest" if cell.lead is None or cell.lead.sure else "highest mean"
 
 
 def _ratio_bounds(cell: CellSummary, name: str) -> str:
