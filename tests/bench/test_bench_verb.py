@@ -1,0 +1,79 @@
+"""``bench run`` before it touches a host: what is asked for is checked, and the plan tells what would happen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fleetctl.cli.app import app
+from fleetctl.errors import Exit, FleetError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def lab_inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A fleet folder with the lab's inventory and no run yet."""
+    for name in ("inventories", "playbooks", "envs", "templates"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.setenv("FLEETCTL_FLEET", str(tmp_path))
+    monkeypatch.setenv("FLEETCTL_INVENTORY", "inventories/lab")
+
+
+def plan(*words: str) -> dict[str, object]:
+    done = CliRunner().invoke(app, ["bench", *words, "--plan", "--json"])
+    assert done.exit_code == Exit.PLAN_CHANGES, done.output
+    found: dict[str, object] = json.loads(done.stdout)["plan"]
+    return found
+
+
+def test_a_host_alone_is_run_with_all_services_of_its_default_slot() -> None:
+    found = plan("ct200")
+    assert found == plan("run", "ct200")
+    names = [point["service"] for point in found["points"]]  # type: ignore[attr-defined]
+    assert names == ["autoregressive", "dflash", "shadow", "ddtree"]
+    assert (found["suite"], found["swaps"], found["requests"]) == ("five-prompts", 12, 4 * 3 * 6)
+
+
+def test_options_stand_over_the_suites(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("one\ntwo\nthree\n")
+    found = plan(
+        "ct200", "ddtree", "--prompts", str(tmp_path / "mine.txt"), "--limit", "2", "--repeats", "4",
+        "--concurrency", "1", "--concurrency", "8", "--order", "blocks",
+    )  # fmt: skip
+    points = found["points"]
+    assert [(point["concurrency"], point["requests"]) for point in points] == [  # type: ignore[attr-defined]
+        (1, 4 * 2 + 1),
+        (8, 4 * 16 + 1),
+    ]
+    assert found["swaps"] == 1
+
+
+def test_every_suite_can_be_planned_in_words() -> None:
+    for suite in sorted((ROOT / "playbooks/bench").glob("*.yaml")):
+        done = CliRunner().invoke(app, ["bench", "ct200", "--suite", suite.stem, "--plan"])
+        assert done.exit_code == Exit.PLAN_CHANGES, done.output
+        assert "swaps" in done.stdout and "about" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere",), "no host nowhere"),
+        (("ct200", "nope"), "no service nope"),
+        (("ct200", "--suite", "nope"), "no suite nope"),
+        (("ct200", "--order", "sideways"), "--order"),
+        (("ct200", "--prompts", "/nowhere.txt"), "No such file"),
+        (
+            ("ct129", "--suite", "sweep-ddtree"),
+            "no service ddtree on ct129, which the suite sweep-ddtree names",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(app, ["bench", *words])
+    assert isinstance(done.exception, FleetError)
+    assert said in str(done.exception) and done.exception.exit == Exit.INPUT
