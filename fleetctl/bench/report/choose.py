@@ -107,7 +107,7 @@ def _spread_out(chosen: list[PointSummary], prompts: list[str]) -> list[str]:
     if len(prompts) <= MOST_ROWS or not chosen:
         return prompts
     having = [name for name in prompts if name in chosen[-1].prompts]
-    having.sort(key=lambda name: -chosen[-1].prompts[name].speed.mean)
+    having.sort(key=lambda name: -chosen[-1].prompts[name].mean)
     count = min(MOST_ROWS, len(having))
     return [having[round(index * (len(having) - 1) / max(1, count - 1))] for index in range(count)]
 
@@ -123,5 +123,5 @@ def _steps(name: str, style: int, spread: Spread, most: int = 120) -> Series:
 
 
 def _wins(best: PointSummary, chosen: list[PointSummary], prompt: str) -> bool:
-    speeds = {one.name: one.prompts[prompt].speed.mean for one in chosen if prompt in one.prompts}
+    speeds = {one.name: one.prompts[prompt].mean for one in chosen if prompt in one.prompts}
     return bool(speeds) and max(speeds, key=lambda name: speeds[name]) == best.name

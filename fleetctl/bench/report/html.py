@@ -114,8 +114,8 @@ def _prompt(summary: Summary, name: str, draw_trees: bool) -> dict[str, Any]:
     first = having[0]
     style = styles(summary)
     differences = [found for cell in summary.cells for found in cell.differences if found.prompt == name]
-    best = max(having, key=lambda one: one.prompts[name].speed.mean)
-    headline = f"{best.name}: {number(best.prompts[name].speed.mean)} tokens/s" if len(having) > 1 else ""
+    best = max(having, key=lambda one: one.prompts[name].mean)
+    headline = f"{best.name}: {number(best.prompts[name].mean)} tokens/s" if len(having) > 1 else ""
     return {
         "name": name,
         "kind": first.prompts[name].kind,
@@ -147,7 +147,7 @@ def _prompt_row(one: PointSummary, name: str, style: int) -> dict[str, Any]:
         "name": one.name,
         "style": style,
         "glyph": Markup(glyph(style)),
-        "speed": number(prompt.speed.mean),
+        "speed": number(prompt.mean),
         "bounds": bounds(prompt.speed),
         "accepted": number(prompt.accepted),
         "first": seconds(prompt.first_s),
