@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from fleetctl.bench.statistics import Interval, interval, outliers
 Floats = NDArray[np.float64]
 Key = tuple[str, int]
 _DRAWS = 2_000
-_FEW = 100
+_FEW, _MANY = 100, 400
 _NO_MATTER: Floats = np.empty(0)
 
 
@@ -45,6 +48,11 @@ class Spread:
         low, high = self.values[below], self.values[min(below + 1, len(self.values) - 1)]
         return float(low + (high - low) * (position - below))
 
+    def step(self, share: float) -> float:
+        """The smallest value that so large a share does not exceed; 0 of none."""
+        count = len(self.values)
+        return float(self.values[max(0, math.ceil(share * count - 1e-9) - 1)]) if count else 0.0
+
 
 @dataclass(frozen=True)
 class PromptSummary:
@@ -55,7 +63,6 @@ class PromptSummary:
 
     name: str
     kind: str
-    speed: Interval
     values: dict[int, float]
     writing: float | None
     first_s: float | None
@@ -66,12 +73,22 @@ class PromptSummary:
     trees: list[Tree]
     unsteady: Difference | None
 
+    @property
+    def mean(self) -> float:
+        """Tokens/s, the mean of its repeats."""
+        return fmean(self.values.values())
+
+    @cached_property
+    def speed(self) -> Interval:
+        """The same with its interval, made when it is first asked for: there may be thousands of prompts."""
+        return interval({(self.name, repeat): value for repeat, value in self.values.items()}, draws=_DRAWS)
+
 
 @dataclass(frozen=True)
 class PointSummary:
     """What was measured at one point, over all runs that have it.
 
-    ``speed``: tokens/s of one request, its prompt's reading included; ``writing``: tokens/s after its first token;
+    ``speed``: tokens/s of one request, its prompt's reading included; ``writings``: after its first token, by request;
     ``throughput``: tokens/s of all its requests together. ``first``: time to the first token, ``between``: a request's
     mean time for each token after it, ``gaps``: between two events of a stream, all in seconds. ``errors``: kind →
     how many, with the words of one.
@@ -84,7 +101,7 @@ class PointSummary:
     prompts: dict[str, PromptSummary]
     speeds: dict[Key, float]
     speed: Interval | None
-    writing: Interval | None
+    writings: dict[Key, float]
     accepted: Interval | None
     throughput: Interval | None
     first: Spread
@@ -105,6 +122,11 @@ class PointSummary:
     def label(self) -> str:
         """What it is called among the points of its cell."""
         return self.called.label
+
+    @cached_property
+    def writing(self) -> Interval | None:
+        """Tokens/s after a request's first token."""
+        return _interval(self.writings)
 
     @property
     def failed(self) -> int:
@@ -134,7 +156,7 @@ def summarize_point(
         prompts=_prompts(visits, good, speeds, writing),
         speeds=speeds,
         speed=_interval(speeds),
-        writing=_interval(writing),
+        writings=writing,
         accepted=_interval(lengths) or _gauge(ends),
         throughput=_interval(_throughput(measured)),
         first=_spread(visit.request.ttft_s for visit in good),
@@ -190,7 +212,6 @@ def _prompt(
     return PromptSummary(
         name=name,
         kind=requests[0].prompt_kind,
-        speed=interval({(name, repeat): value for repeat, value in values.items()}, draws=_DRAWS),
         values=values,
         writing=_middle([writing[visit.key] for visit in row if visit.key in writing]),
         first_s=_middle([request.ttft_s for request in requests if request.ttft_s is not None]),
@@ -250,11 +271,11 @@ def _interval(values: Mapping[Key, float]) -> Interval | None:
 
 def draws(values: Mapping[Key, float]) -> int | None:
     """How often to resample: as often as ``interval`` does where values are few, else enough for two digits."""
-    return _DRAWS if len(values) > _FEW else None
+    return None if len(values) <= _FEW else _DRAWS if len(values) <= _MANY else _DRAWS // 2
 
 
 def _middle(values: Sequence[float]) -> float | None:
-    return float(np.median(values)) if values else None
+    return median(values) if values else None
 
 
 def _spread(values: Iterable[float | None]) -> Spread:

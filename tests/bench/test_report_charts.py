@@ -68,6 +68,13 @@ def test_a_sweep_is_a_line_for_each_top_k_over_budgets(made: dict[str, list[Char
     assert len({series.style for series in drawn.series}) == 2
 
 
+def ends(text: ElementTree.Element) -> list[tuple[float, float]]:
+    """Where a text begins and ends, its letters taken as half as wide as they are high."""
+    x, y, long = float(text.attrib["x"]), float(text.attrib["y"]), 6.0 * len(text.text or "")
+    left = x - {"middle": long / 2, "end": long}.get(text.attrib.get("text-anchor", ""), 0.0)
+    return [(left, y), (left + long, y)]
+
+
 @pytest.mark.parametrize("width", [350.0, 620.0])
 @pytest.mark.parametrize("suite", list(SUITES))
 def test_all_of_a_drawing_lies_within_it(made: dict[str, list[Chart]], suite: str, width: float) -> None:
@@ -79,7 +86,7 @@ def test_all_of_a_drawing_lies_within_it(made: dict[str, list[Chart]], suite: st
             for path in root.iter("path")
             for x, y in re.findall(r"M(-?[\d.]+) (-?[\d.]+)", path.attrib["d"])
         ]
-        texts = [(float(text.attrib["x"]), float(text.attrib["y"])) for text in root.iter("text")]
+        texts = [end for text in root.iter("text") for end in ends(text)]
         assert points and texts
         assert all(0 <= x <= width and 0 <= y <= height for x, y in points + texts), chart.key
 

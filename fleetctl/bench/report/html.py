@@ -13,11 +13,12 @@ from markupsafe import Markup
 
 from fleetctl import __version__
 from fleetctl.bench.pointsummary import PointSummary
-from fleetctl.bench.report import view
+from fleetctl.bench.report import facts, view
 from fleetctl.bench.report.charts import Chart
-from fleetctl.bench.report.choose import charts, main_cell, representatives, styles
+from fleetctl.bench.report.choose import charts
+from fleetctl.bench.report.series import main_cell, representatives, styles
 from fleetctl.bench.report.svg import draw, glyph
-from fleetctl.bench.report.trees import draw_tree, layout
+from fleetctl.bench.report.trees import drafts, draw_tree, layout
 from fleetctl.bench.report.words import bounds, counted, number, plain, seconds, visible
 from fleetctl.bench.summary import CellSummary, Summary
 
@@ -42,16 +43,16 @@ def render(summary: Summary) -> str:
         description=summary.runs[0].suite.get("description", ""),
         verdict=view.verdicts(summary),
         notices=view.notices(summary),
-        facts=view.run_facts(summary),
+        facts=facts.run_facts(summary),
         cells=[_cell(summary, cell) for cell in summary.cells],
         charts=[_chart(chart) for chart in charts(summary)],
         agreement=view.agreement(summary),
         prompts=[_prompt(summary, name, index < MOST_DRAWN) for index, name in enumerate(shown)],
         prompts_left_out=len(summary.prompts) - len(shown),
         care=view.care(summary),
-        hosts=[{"name": name, "facts": facts} for name, facts in view.machines(summary)],
+        hosts=[{"name": name, "facts": told} for name, told in facts.machines(summary)],
         services=[_service(one) for one in summary.points.values()],
-        commands=view.commands(summary),
+        commands=facts.commands(summary),
         method=view.METHOD,
         records=", ".join(run.id for run in summary.runs),
     )
@@ -113,13 +114,13 @@ def _prompt(summary: Summary, name: str, draw_trees: bool) -> dict[str, Any]:
     first = having[0]
     style = styles(summary)
     differences = [found for cell in summary.cells for found in cell.differences if found.prompt == name]
-    best = max(having, key=lambda one: one.prompts[name].speed.mean)
-    headline = f"{best.name}: {number(best.prompts[name].speed.mean)} tokens/s" if len(having) > 1 else ""
+    best = max(having, key=lambda one: one.prompts[name].mean)
+    headline = f"{best.name}: {number(best.prompts[name].mean)} tokens/s" if len(having) > 1 else ""
     return {
         "name": name,
         "kind": first.prompts[name].kind,
         "headline": headline,
-        "text": view.prompt_text(summary, name),
+        "text": facts.prompt_text(summary, name),
         "rows": [_prompt_row(one, name, style.get(one.called.family, 0)) for one in having],
         "differs": bool(differences),
         "differences": differences[:MOST_STEPS],
@@ -128,7 +129,7 @@ def _prompt(summary: Summary, name: str, draw_trees: bool) -> dict[str, Any]:
         "trees": [
             _trees(one, name)
             for one in _drafting(summary)
-            if draw_trees and name in one.prompts and one.prompts[name].trees
+            if draw_trees and name in one.prompts and drafts(one.prompts[name].trees)
         ],
     }
 
@@ -146,7 +147,7 @@ def _prompt_row(one: PointSummary, name: str, style: int) -> dict[str, Any]:
         "name": one.name,
         "style": style,
         "glyph": Markup(glyph(style)),
-        "speed": number(prompt.speed.mean),
+        "speed": number(prompt.mean),
         "bounds": bounds(prompt.speed),
         "accepted": number(prompt.accepted),
         "first": seconds(prompt.first_s),
@@ -179,6 +180,6 @@ def _service(one: PointSummary) -> dict[str, Any]:
     return {
         "name": one.name,
         "engine": f"{one.point.engine}, {one.point.mode}",
-        "arguments": view.arguments(one.point.args),
-        "facts": view.point_facts(one),
+        "arguments": facts.arguments(one.point.args),
+        "facts": facts.point_facts(one),
     }

@@ -84,7 +84,7 @@ def _rows(chart: Chart, width: float) -> Canvas:
     for value in across.ticks:
         x = left + inner * across.place(value)
         canvas.add("line", class_="grid", x1=x, x2=x, y1=2, y2=bottom)
-        canvas.add("text", tick(value), class_="tick", x=x, y=bottom + 15, text_anchor="middle")
+        _tick(canvas, value, x, bottom + 15)
     canvas.add("text", chart.x.label, class_="axis", x=middle_x, y=height - 8, text_anchor="middle")
     for row, name in enumerate(chart.rows):
         top = row * band
@@ -148,7 +148,7 @@ def _plane(chart: Chart, width: float) -> Canvas:
     for value in across.ticks:
         canvas.add("line", class_="base", x1=x(value), x2=x(value), y1=bottom, y2=bottom + 4)
         if x(value) - last > LETTER * len(tick(value)) + 8:
-            canvas.add("text", tick(value), class_="tick", x=x(value), y=bottom + 17, text_anchor="middle")
+            _tick(canvas, value, x(value), bottom + 17)
             last = x(value)
     canvas.add("text", chart.x.label, class_="axis", x=left + inner / 2, y=height - 8, text_anchor="middle")
     for index, series in enumerate(chart.series):
@@ -171,6 +171,13 @@ def _plane(chart: Chart, width: float) -> Canvas:
             _marker(canvas, series.style, x(mark.x), y(mark.y), f"{series.name}: {_told(mark, False)}")
         canvas.close()
     return canvas
+
+
+def _tick(canvas: Canvas, value: float, x: float, y: float) -> None:
+    """A tick's number in the middle below it, moved inwards where it would be cut."""
+    half = LETTER * len(tick(value)) / 2 + 1
+    inside = min(max(x, half), canvas.width - half)
+    canvas.add("text", tick(value), class_="tick", x=inside, y=y, text_anchor="middle")
 
 
 def _told(mark: Mark, along_x: bool) -> str:

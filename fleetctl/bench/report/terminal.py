@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fleetctl.bench.pointsummary import PointSummary, Spread
+from fleetctl.bench.pointsummary import PointSummary, PromptSummary, Spread
 from fleetctl.bench.report import view
 from fleetctl.bench.statistics import Interval
 from fleetctl.bench.summary import CellSummary, Summary
@@ -70,7 +70,7 @@ def _cut(text: str, columns: int) -> str:
 
 def _table(summary: Summary, cell: CellSummary) -> list[dict[str, str]]:
     top = max(
-        (prompt.speed.mean for name in cell.names for prompt in summary.points[name].prompts.values()),
+        (prompt.mean for name in cell.names for prompt in summary.points[name].prompts.values()),
         default=1.0,
     )
     rows = []
@@ -106,7 +106,7 @@ def sparkline(values: Sequence[float | None], top: float) -> str:
 
 
 def _by_prompt(one: PointSummary, prompts: list[str], top: float) -> str:
-    speeds = [one.prompts[name].speed.mean if name in one.prompts else None for name in prompts[:MOST_BARS]]
+    speeds = [one.prompts[name].mean if name in one.prompts else None for name in prompts[:MOST_BARS]]
     return sparkline(speeds, top)
 
 
@@ -152,7 +152,6 @@ def _point(summary: Summary, one: PointSummary) -> dict[str, Any]:
         "failed": one.failed,
         "errors": {kind: count for kind, (count, _) in one.errors.items()},
         "speed": _interval(one.speed),
-        "writing": _interval(one.writing),
         "accepted": _interval(one.accepted),
         "throughput": _interval(one.throughput),
         "first_s": _spread(one.first),
@@ -162,7 +161,16 @@ def _point(summary: Summary, one: PointSummary) -> dict[str, Any]:
         "ratio": _interval(ratio.ratio) if ratio else None,
         "differs": ratio.sure if ratio else None,
         "outliers": one.outliers,
-        "prompts": {name: _interval(prompt.speed) for name, prompt in one.prompts.items()},
+        "prompts": {name: _prompt(prompt) for name, prompt in one.prompts.items()},
+    }
+
+
+def _prompt(prompt: PromptSummary) -> dict[str, Any]:
+    return {
+        "mean": prompt.mean,
+        "values": list(prompt.values.values()),
+        "accepted": prompt.accepted,
+        "first_s": prompt.first_s,
     }
 
 

@@ -13,12 +13,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fleetctl import __version__
-from fleetctl.bench.report import view
+from fleetctl.bench.report import facts, view
 from fleetctl.bench.report.charts import Chart, Mark, Series
-from fleetctl.bench.report.choose import charts, main_cell, representatives
+from fleetctl.bench.report.choose import charts
 from fleetctl.bench.report.scale import Scale, scale, values_of
+from fleetctl.bench.report.series import main_cell, representatives
 from fleetctl.bench.report.texwords import declarations, escape
-from fleetctl.bench.report.trees import Node, column_widths, layout, shorten
+from fleetctl.bench.report.trees import Node, column_widths, drafts, layout, shorten
 from fleetctl.bench.report.words import counted, tick
 from fleetctl.bench.summary import CellSummary, Summary
 
@@ -48,10 +49,10 @@ def render(summary: Summary) -> str:
             version=__version__,
             title=summary.title,
             description=str(summary.runs[0].suite.get("description") or ""),
-            moment=view.run_facts(summary)[1][1],
+            moment=facts.run_facts(summary)[1][1],
             verdict=view.verdicts(summary),
             notices=view.notices(summary),
-            facts=view.run_facts(summary),
+            facts=facts.run_facts(summary),
             cells=[_cell(summary, cell) for cell in summary.cells],
             charts=[
                 {"title": one.title, "lead": one.lead, "note": one.note, "plot": plot(one)}
@@ -61,16 +62,16 @@ def render(summary: Summary) -> str:
             differences=[found for cell in summary.cells for found in cell.differences][:MOST_DIFFERENCES],
             trees=_trees(summary),
             care=view.care(summary),
-            hosts=view.machines(summary),
+            hosts=facts.machines(summary),
             services=[
                 {
                     "name": one.name,
-                    "arguments": view.arguments(one.point.args),
-                    "facts": view.point_facts(one),
+                    "arguments": facts.arguments(one.point.args),
+                    "facts": facts.point_facts(one),
                 }
                 for one in summary.points.values()
             ],
-            commands=view.commands(summary),
+            commands=facts.commands(summary),
             method=view.METHOD,
         )
     )
@@ -226,7 +227,7 @@ def _trees(summary: Summary) -> list[dict[str, Any]]:
     """One step of each drafting service on the first prompt that has trees, the one that accepted most."""
     found = []
     for one in representatives(summary, main_cell(summary)):
-        prompt = next((prompt for prompt in one.prompts.values() if prompt.trees), None)
+        prompt = next((prompt for prompt in one.prompts.values() if drafts(prompt.trees)), None)
         if prompt is None:
             continue
         tree = max(prompt.trees, key=lambda tree: len(tree.accepted))

@@ -38,6 +38,11 @@ class Layout:
     cut: int
 
 
+def drafts(trees: Sequence[Tree]) -> bool:
+    """Whether anything was drafted in these steps; plain decoding has roots only."""
+    return any(len(tree.tokens) > 1 for tree in trees)
+
+
 def layout(tree: Tree) -> Layout | None:
     """Where the nodes of ``tree`` stand; None where its lists do not make a tree."""
     count = len(tree.tokens)

@@ -28,7 +28,9 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def tick(value: float) -> str:
     """A round value as an axis names it."""
-    return f"{value:,.4g}".replace(",", " ") if abs(value) < 1e6 else f"{value:.3g}"
+    if 1000 <= abs(value) < 1e9:
+        return f"{value:,.0f}".replace(",", " ")
+    return f"{value:.4g}"
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -46,10 +48,11 @@ def seconds(value: float | None) -> str:
 
 
 def bounds(found: Interval | None, digits: int = 3) -> str:
-    """``low to high``; "" where one value alone says nothing about its spread."""
+    """``low to high``; "" where one value says nothing about its spread, or all are the same."""
     if found is None or found.low is None or found.high is None:
         return ""
-    return f"{number(found.low, digits)} to {number(found.high, digits)}"
+    low, high = number(found.low, digits), number(found.high, digits)
+    return f"{low} to {high}" if low != high else ""
 
 
 def times(comparison: Comparison) -> str:
