@@ -8,7 +8,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # torch for the CPU: the registry's own build brings gigabytes of CUDA. An index that cannot be reached is passed over.
 PIP    := $(BIN)/python -m pip --retries 1 --disable-pip-version-check
 TORCH  := --extra-index-url https://download.pytorch.org/whl/cpu
-SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv zsh fish tcsh
+SYSTEM := systemd-container openssh-server iproute2 rsync python3-venv sudo zsh fish tcsh
 
 .PHONY: demo test check docs bench-doctor bench-fleet lab-down clean
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
@@ -30,7 +30,7 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.system
 	@touch $@
 
 $(VENV)/.system:
-	@command -v systemd-nspawn sshd ip rsync zsh fish tcsh >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	@command -v systemd-nspawn sshd ip rsync sudo zsh fish tcsh >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "== system packages: $(SYSTEM)"; \
 	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SYSTEM); }
 	@mkdir -p $(VENV) && touch $@

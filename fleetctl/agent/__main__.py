@@ -1,4 +1,5 @@
-"""The agent's command line: ``serve`` on stdin and stdout; ``rollout DIR`` and ``recover DIR`` in units.
+"""The agent's command line: ``serve`` on stdin and stdout; ``rollout DIR`` and ``recover DIR`` in units,
+``keep DIR`` where there are none.
 
 Written in the syntax of Python 3.5: a host whose ``python3`` is too old gets an answer and no traceback.
 """
@@ -36,13 +37,14 @@ def main() -> int:
         from fleetctl.agent.serve import serve
 
         return serve()
-    if verb in ("rollout", "recover") and len(sys.argv) == 3:
+    if verb in ("rollout", "recover", "keep") and len(sys.argv) == 3:
         if verb == "recover" and os.path.exists(os.path.join(sys.argv[2], "result.json")):  # noqa: PTH110, PTH118
             return 0
         import importlib
 
-        return int(importlib.import_module("fleetctl.agent." + verb).main(sys.argv[2]))
-    print("usage: agent serve | rollout DIR | recover DIR", file=sys.stderr)
+        module = "keeper" if verb == "keep" else verb
+        return int(importlib.import_module("fleetctl.agent." + module).main(sys.argv[2]))
+    print("usage: agent serve | rollout DIR | recover DIR | keep DIR", file=sys.stderr)
     return 2
 
 

@@ -41,6 +41,8 @@ CALLS: Dict[str, str] = {
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
     "programs": "fleetctl.agent.programs:programs",
+    "secrets.find": "fleetctl.agent.secretfile:find",
+    "secrets.keep": "fleetctl.agent.secretfile:keep",
     "servers.find": "fleetctl.agent.servers:find",
 }
 

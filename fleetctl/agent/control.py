@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from fleetctl.agent import files, lock, record, systemd
+from fleetctl.agent import files, keeper, lock, paths, record, supervised, systemd
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
 from fleetctl.agent.outcome import NOT_RESTORED
 
@@ -27,7 +27,7 @@ ENDED = ("inactive", "failed")
 
 def unit_of(slot: str) -> str:
     """The transient unit that runs a slot's rollout; there can be one only."""
-    return f"fleetctl-rollout-{record.checked_name(slot, 'slot name')}.service"
+    return f"{paths.ROLLOUT_UNITS}{record.checked_name(slot, 'slot name')}.service"
 
 
 def start(args: Json, emit: Emit) -> Json:
@@ -55,14 +55,13 @@ def start(args: Json, emit: Emit) -> Json:
     settles = {
         left.name: record.undo_bound(_known(left.name)[1]) for left in record.unfinished(slot, but=plan["id"])
     }
-    done = systemd.run(_command(slot, folder, plan))
-    if done.returncode:
+    refused = _begin(slot, folder, plan)
+    if refused is not None:
         shutil.rmtree(folder, ignore_errors=True)
         if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
             raise lock.locked(slot, lock.holder(slot) or {})
-        evidence = done.stderr.splitlines()
-        what = "systemd-run did not start the rollout; nothing was changed"
-        raise AgentError(what, where=unit_of(slot), evidence=evidence, exit=PREFLIGHT)
+        what = "the rollout was not started; nothing was changed"
+        raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
     return {"id": plan["id"], "settles": settles}
 
 
@@ -96,6 +95,15 @@ def _wait_for_the_last(slot: str) -> None:
         if time.monotonic() >= end:
             raise lock.locked(slot, held or {})
         time.sleep(TAIL_S)
+
+
+def _begin(slot: str, folder: Path, plan: Json) -> Optional[List[str]]:
+    """Start the rollout as a process that outlives this one; the words of who refused it, or None."""
+    if supervised.in_charge():
+        agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
+        return None if keeper.start(unit_of(slot), agent, folder) else ["one runs already"]
+    done = systemd.run(_command(slot, folder, plan))
+    return done.stderr.splitlines() if done.returncode else None
 
 
 def _command(slot: str, folder: Path, plan: Json) -> List[str]:
@@ -190,5 +198,5 @@ def abort(args: Json, emit: Emit) -> Json:
     if (folder / "result.json").exists():
         return {"asked": False, "why": "it has ended already"}
     files.write(folder / record.ABORT, f"{time.time()}\n", 0o600)
-    systemd.run(["systemctl", "kill", "--kill-who=main", "-s", "USR1", "--", unit_of(plan["slot"])])
+    systemd.poke(unit_of(plan["slot"]))
     return {"asked": True, "why": ""}

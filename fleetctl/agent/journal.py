@@ -7,7 +7,7 @@ import subprocess
 from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from fleetctl.agent import systemd
+from fleetctl.agent import supervised, systemd
 from fleetctl.agent.errors import AgentError
 
 
@@ -23,7 +23,7 @@ def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[s
     command += [f"--since={args['since']}"] if args.get("since") else []
     command += ["--follow"] if args.get("follow") else []
     count = 0
-    for line in _entries(command):
+    for line in _log(args) if supervised.in_charge() else _entries(command):
         emit(line)
         count += 1
     if not count and not args.get("since") and systemd.show([unit])[unit].get("LoadState") == "not-found":
@@ -33,6 +33,24 @@ def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[s
             fix="`fleetctl status` lists the slots' units",
         )
     return {"lines": count}
+
+
+def _log(args: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
+    """The unit's log where no journal keeps one: lines without times."""
+    if args.get("since"):
+        raise AgentError(
+            "this host keeps no times of a log's lines", fix="leave --since out", where=args["unit"]
+        )
+    path = supervised.log_of(args["unit"])
+    if not path.is_file():
+        return
+    command = ["tail", "-n", str(args.get("lines", 100)), *(["-F"] if args.get("follow") else []), str(path)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout
+    for text in process.stdout:
+        yield {"line": text.decode(errors="replace").rstrip("\n"), "time": None, "priority": 6}
 
 
 def _entries(command: List[str]) -> Iterator[Dict[str, Any]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+import pwd
 import re
 import threading
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
-from fleetctl.agent import damage, files, gpus, lock, net, probes, record, systemd
+from fleetctl.agent import damage, files, gpus, lock, net, probes, record, secretfile, systemd, unitfile
 from fleetctl.agent.before import CONTEXT_MIB, lasts
 from fleetctl.agent.paths import ENVS, MARKER
 
@@ -168,6 +169,7 @@ class Preflight:
         said = [line for line in said or [] if not any(place in line for place in missing)]
         if said:
             self._add("unit-verify", f"systemd-analyze verify: {said[0]}", unit, "correct the unit", said)
+        self._account(unit, text)
         if not re.search(r"^\[Install\]", text, re.MULTILINE):
             what = f"{unit} has no [Install] section: it will not start at boot"
             self._add("unit-install", what, unit, "add WantedBy=multi-user.target", severity="warning")
@@ -206,6 +208,19 @@ class Preflight:
             elif lost := damage.model_damage(Path(path)):
                 what = f"the model is damaged: {lost[0]}"
                 self._add("model-damaged", what, path, damage.advice(Path(path)), lost[:10])
+
+    def _account(self, unit: str, text: str) -> None:
+        """The user and the secrets that the unit names must be there, or systemd refuses to start it."""
+        for user in unitfile.settings([text]).get("User", [])[-1:]:
+            try:
+                pwd.getpwnam(user)
+            except KeyError:
+                fix = f"`useradd --system --no-create-home {user}` there, or another `user:` in the inventory"
+                self._add("unit-user", f"{unit} runs as {user}, and the host has no such user", unit, fix)
+        lost = secretfile.missing(text)
+        if lost:
+            fix = "deploy it again from the inventory: that sends them"
+            self._add("secrets-missing", f"the secrets of {unit} are not there", lost, fix)
 
     def _port(self) -> None:
         port = int(self.plan["port"])

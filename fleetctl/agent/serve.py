@@ -120,7 +120,7 @@ def _forbidden(error: PermissionError) -> AgentError:
         where=path,
         fix="see what keeps root from it: a read-only mount, or `lsattr`"
         if is_root
-        else "log in as root: `ssh: {user: root}` in the host's file of the inventory, or ~/.ssh/config",
+        else "`ssh: {sudo: true}` in the host's file of the inventory, or log in as root: `ssh: {user: root}`",
         evidence=[str(error)],
         exit=PREFLIGHT,
     )

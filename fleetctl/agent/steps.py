@@ -196,8 +196,8 @@ def commit(work: Work) -> None:
         if other != unit and there["enabled"] == "enabled":
             systemd.disable(other)
     systemd.daemon_reload()
-    record.SLOTS.mkdir(mode=0o755, exist_ok=True)
-    files.write_json(record.slot_path(work.plan["slot"]), state(work), 0o644)
+    record.SLOTS.mkdir(mode=0o700, exist_ok=True)
+    files.write_json(record.slot_path(work.plan["slot"]), state(work))
     work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
 
 

@@ -1,13 +1,17 @@
-"""systemd through ``systemctl``: what units are like, and the few verbs a rollout needs."""
+"""Units: what they are like, and the few verbs a rollout needs; by ``systemctl``, or on a host without systemd by
+``supervised``.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Set
 
+from fleetctl.agent import keeper, supervised
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 UNITS = Path("/etc/systemd/system")
@@ -67,6 +71,8 @@ def show(units: Sequence[str]) -> Dict[str, Properties]:
     """The units' properties, from one ``systemctl``; one that is not there has LoadState ``not-found``."""
     if not units:
         return {}
+    if supervised.in_charge():
+        return supervised.show(units)
     done = run(["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *units])
     blocks = [_properties(block) for block in done.stdout.split("\n\n") if block.strip()]
     if len(blocks) == len(units):
@@ -96,7 +102,9 @@ def _act(*arguments: str, timeout: float = COMMAND_TIMEOUT_S) -> None:
 
 def daemon_reload() -> None:
     """Make systemd read the unit files again."""
-    _act("daemon-reload")
+    if supervised.in_charge():
+        return supervised.reload()
+    return _act("daemon-reload")
 
 
 def take_in(unit: str) -> None:
@@ -109,36 +117,58 @@ def take_in(unit: str) -> None:
 
 def start(unit: str) -> None:
     """Queue the start and return; the probes see what becomes of it."""
-    _act("start", "--no-block", "--", unit)
+    if supervised.in_charge():
+        return supervised.start(unit)
+    return _act("start", "--no-block", "--", unit)
 
 
 def stop(unit: str) -> None:
     """Queue the stop and return; systemd's own TimeoutStopSec applies."""
-    _act("stop", "--no-block", "--", unit)
+    if supervised.in_charge():
+        return supervised.stop(unit)
+    return _act("stop", "--no-block", "--", unit)
 
 
-def kill(unit: str, signal: str = "KILL") -> None:
+def kill(unit: str, number: str = "KILL") -> None:
     """Signal every process of the unit's control group; nothing left to signal is no error."""
-    run(["systemctl", "kill", "--kill-who=all", "-s", signal, "--", unit])
+    if supervised.in_charge():
+        return supervised.kill(unit, number)
+    run(["systemctl", "kill", "--kill-who=all", "-s", number, "--", unit])
+    return None
 
 
 def enable(unit: str) -> None:
     """Start it at boot; what systemd says of it lags until the next :func:`daemon_reload`."""
-    _act("enable", "--quiet", "--no-reload", "--", unit)
+    if supervised.in_charge():
+        return supervised.enable(unit)
+    return _act("enable", "--quiet", "--no-reload", "--", unit)
 
 
 def disable(unit: str) -> None:
     """No longer start it at boot; seen by systemd at the next :func:`daemon_reload`."""
-    _act("disable", "--quiet", "--no-reload", "--", unit)
+    if supervised.in_charge():
+        return supervised.disable(unit)
+    return _act("disable", "--quiet", "--no-reload", "--", unit)
 
 
 def reset_failed(unit: str) -> None:
     """Forget failures and the start limit's count; for own units only."""
-    run(["systemctl", "reset-failed", "--", unit])
+    if not supervised.in_charge():
+        run(["systemctl", "reset-failed", "--", unit])
+
+
+def poke(unit: str) -> None:
+    """SIGUSR1 to the unit's main process."""
+    if supervised.in_charge():
+        keeper.kill(unit, signal.SIGUSR1)
+    else:
+        run(["systemctl", "kill", "--kill-who=main", "-s", "USR1", "--", unit])
 
 
 def verify(text: str, name: str) -> List[str]:
     """What ``systemd-analyze verify`` says of a unit; its status is 0 on unknown keys, so any line counts."""
+    if supervised.in_charge():
+        return supervised.verify(text, name)
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="fleetctl-verify-") as folder:
@@ -164,6 +194,8 @@ def cgroup_pids(control_group: str) -> List[int]:
     """The processes in a unit's control group and below it; an empty name or a gone group has none."""
     if not control_group or control_group == "/":
         return []
+    if control_group.startswith(supervised.GROUP):
+        return supervised.pids(control_group)
     found: List[int] = []
     for root in (CGROUPS, CGROUPS / "unified", CGROUPS / "systemd"):
         top = root / control_group.lstrip("/")
@@ -199,6 +231,8 @@ def login_units() -> Set[str]:
 
 def unit_of(pid: int) -> "str | None":
     """The system's service unit that a process belongs to; None in a session, a scope or none at all."""
+    if supervised.in_charge():
+        return supervised.unit_of(pid)
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

@@ -87,7 +87,7 @@ def _units(work: Work, committing: bool) -> None:
     if committing:
         path = record.slot_path(work.plan["slot"])
         if work.before["slot"] is not None and files.read_json(path) != work.before["slot"]:
-            files.write_json(path, work.before["slot"], 0o644)
+            files.write_json(path, work.before["slot"])
         elif work.before["slot"] is None and path.exists():
             path.unlink()
     systemd.daemon_reload()

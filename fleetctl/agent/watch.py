@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Any, Callable, Deque, List, Optional
 
-from fleetctl.agent import systemd
+from fleetctl.agent import supervised, systemd
 from fleetctl.agent.signatures import Signature, Signatures
 
 KEPT_LINES = 4000
@@ -81,6 +81,8 @@ class Interrupt:
 
 def cursor() -> Optional[str]:
     """Where the journal ends now; None for an empty one."""
+    if supervised.in_charge():
+        return supervised.cursor()
     done = systemd.run(
         ["journalctl", "-q", "-n", "1", "-o", "json", "--output-fields=_BOOT_ID", "--no-pager"]
     )
@@ -93,7 +95,10 @@ def cursor() -> Optional[str]:
 
 def tail(unit: str, lines: int = 20) -> List[str]:
     """The last lines that the journal has of a unit, systemd's own about it included."""
-    done = systemd.run(["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(lines), "-u", unit])
+    command = ["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(lines), "-u", unit]
+    if supervised.in_charge():
+        command = ["tail", "-n", str(lines), str(supervised.log_of(unit))]
+    done = systemd.run(command)
     return done.stdout.splitlines()
 
 
@@ -117,8 +122,12 @@ class Watch:
         place = f"--cursor={after}" if after else "--boot"
         self._after = after
         self._command = ["journalctl", "-q", "--no-pager", "-o", "json", fields, "-u", unit, place]
+        follow = ["-f", "--no-tail"]
+        self._plain = supervised.in_charge()
+        if self._plain:
+            self._command, follow = supervised.since(unit, after), ["-F"]
         self._journal = subprocess.Popen(
-            [*self._command, "-f", "--no-tail"],
+            [*self._command, *follow],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -206,6 +215,9 @@ class Watch:
             self._line(raw)
 
     def _line(self, raw: bytes) -> None:
+        if self._plain:
+            self._said(raw.decode(errors="replace"))
+            return
         try:
             entry = json.loads(raw)
         except ValueError:
@@ -219,6 +231,9 @@ class Watch:
             return
         of_systemd = entry.get("_PID") == "1"
         self.poked = self.poked or of_systemd
+        self._said(message, of_systemd)
+
+    def _said(self, message: str, of_systemd: bool = False) -> None:
         for line in message.splitlines():
             self.lines.append(OF_SYSTEMD + line if of_systemd else line)
             if self.fatal is None:

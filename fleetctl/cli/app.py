@@ -21,6 +21,7 @@ from fleetctl.cli import (
     lab,
     logs,
     patch,
+    playbook,
     rollback,
     status,
     swap,
@@ -81,6 +82,7 @@ app.add_typer(
 )
 app.add_typer(env.app, name="env")
 app.add_typer(patch.app, name="patch")
+app.add_typer(playbook.app, name="playbook")
 app.add_typer(lab.app, name="lab")
 
 

@@ -27,6 +27,17 @@ def doctor_words(ctx: typer.Context, incomplete: str) -> Candidates:
     return _matching([*((host.name, host.description) for host in _hosts(ctx)), *verbs], incomplete)
 
 
+def playbooks(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Playbooks of the fleet folder."""
+    from fleetctl.inventory.loader import find_root
+    from fleetctl.playbook.document import playbooks as names
+
+    try:
+        return _matching(((name, "") for name in names(find_root())), incomplete)
+    except FleetError:
+        return []
+
+
 def rules(ctx: typer.Context, incomplete: str) -> Candidates:
     """Ids of doctor's rules."""
     import fleetctl.doctor.rules  # noqa: F401  registers the rules

@@ -48,8 +48,8 @@ def logs(
 
     def show(event: dict[str, Any]) -> None:
         if not output.json:
-            moment = datetime.fromisoformat(event["time"]).astimezone()
-            output.line(f"{moment:%Y-%m-%d %H:%M:%S} {event['line']}")
+            moment = datetime.fromisoformat(event["time"]).astimezone() if event["time"] else None
+            output.line(f"{moment:%Y-%m-%d %H:%M:%S} {event['line']}" if moment else event["line"])
         elif follow:
             output.event({"host": chosen.name, "unit": unit, **event})
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+from fleetctl.agent.secrets import is_secret
 from fleetctl.inventory.document import Problem
 from fleetctl.inventory.models import Mode, default_unit
 from fleetctl.inventory.nearest import hint
@@ -83,6 +84,7 @@ def _services(host: Mapping[str, Any]) -> Iterator[Problem]:
                 "add drafter: NAME (one of models), or choose the mode autoregressive",
             )
         yield from _unit_source(name, service)
+        yield from _secrets(name, service)
         unit = service.get("unit", default_unit(name))
         if not isinstance(unit, str):
             continue
@@ -115,6 +117,25 @@ def _unit_source(name: str, service: Mapping[str, Any]) -> Iterator[Problem]:
             ("services", name, "engine"),
             f"the service {name} has the engine other, of which fleetctl cannot write the unit",
             "add template: FILE, or keep_unit: true for a unit that is on the host",
+        )
+
+
+def _secrets(name: str, service: Mapping[str, Any]) -> Iterator[Problem]:
+    """Values that everybody on the host could read in the unit's file or in ``ps``."""
+    for part in ("env", "args"):
+        for key, value in _mapping(service.get(part)).items():
+            if isinstance(value, str) and value and is_secret(key, value):
+                yield Problem(
+                    ("services", name, part, key),
+                    f"the service {name} has a secret in {part}: {key} would stand in the unit for all to read",
+                    f"secrets: {{VARIABLE: env:{key.upper().replace('-', '_')}}}, or file:PATH, gives it to the "
+                    "server as an environment variable",
+                )
+    if isinstance(service.get("secrets"), dict) and service["secrets"] and service.get("keep_unit") is True:
+        yield Problem(
+            ("services", name, "secrets"),
+            f"the service {name} keeps its unit as the host has it, which names no secrets of fleetctl's",
+            "take one of the two out",
         )
 
 

@@ -17,6 +17,8 @@ AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f]*$")]
 VenvPath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+:@=-]+$")]
 ArgumentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
+SecretSource = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\x00-\x1f]+)$")]
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]*$")]
 Value = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -43,7 +45,10 @@ class Named(Model):
 
 
 class Ssh(Model):
-    """How to reach the host; what is left out comes from ``~/.ssh/config``. Timeout in seconds."""
+    """How to reach the host; what is left out comes from ``~/.ssh/config``. Timeout in seconds.
+
+    ``sudo``: the user is not root, and becomes it by ``sudo -n``.
+    """
 
     hostname: Text | None = None
     user: Text | None = None
@@ -52,6 +57,7 @@ class Ssh(Model):
     known_hosts: Text | None = None
     proxy_jump: Text | None = None
     connect_timeout: Seconds | None = None
+    sudo: bool = False
 
 
 class Gpus(Model):
@@ -111,7 +117,9 @@ class Service(Named):
     """A way to fill a slot. ``model_id``, ``unit`` and ``template`` are never empty once a host is loaded.
 
     ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it. ``remedies``: auto
-    has deploy put doctor's remedies into the unit, show only names them.
+    has deploy put doctor's remedies into the unit, show only names them. ``user``: whom the server runs as; root
+    where it is left out. ``secrets``: variables whose values come from here (``env:NAME`` of the shell, or
+    ``file:PATH``) and stand in a file that only the host's root reads.
     """
 
     slot: Text
@@ -127,6 +135,8 @@ class Service(Named):
     remedies: Literal["auto", "show"] = "show"
     args: dict[ArgumentName, Argument] = {}
     env: dict[VariableName, Value] = {}
+    user: UserName | None = None
+    secrets: dict[VariableName, SecretSource] = {}
     probe: Probe = Probe()
     deadlines: Deadlines = Deadlines()
 

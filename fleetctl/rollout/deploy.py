@@ -67,7 +67,14 @@ def deploy_service(
         if leaving is not None:
             _check_leaving(host, slot, leaving, service_name, old)
         needs = survey_needs(fleet, host, service, agent, facts, on_event)
-        new = base = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
+        new = base = build_target(
+            fleet,
+            host,
+            service_name,
+            needs.environment_path,
+            needs.environment_digest,
+            secrets_file=needs.secrets_file,
+        )
         found = difference(host, slot, new, old, facts)
         treatment = None
         if needs.changes or (found.changes and found.restart):

@@ -1,4 +1,4 @@
-"""What a service needs on its host before a rollout: its environment and its models, surveyed and then brought."""
+"""What a service needs on its host before a rollout: environment, models, secrets; surveyed and then brought."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fleetctl.environment.weights import apply_model, survey_model
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
 from fleetctl.rollout.current import Facts
+from fleetctl.services.secrets import survey_secrets
 from fleetctl.transport.agent import Agent
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -18,7 +19,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """A service's environment and models on one host.
+    """A service's environment, models and secrets on one host.
 
     ``pending``: paths that are not there yet; ``changes``: what ``bring`` will do about them, in words;
     ``wants``: the room that this takes. ``verify`` reads the environment anew, where fleetctl made it and not
@@ -30,6 +31,7 @@ class Needs:
     pending: list[str]
     changes: list[str]
     wants: list[Want]
+    secrets_file: str
     bring: Callable[[OnEvent], None]
     verify: Callable[[OnEvent], None]
 
@@ -47,14 +49,19 @@ def survey_needs(
     missing = [model for model in models if not model.is_there]
     pending = [model.path for model in missing]
     wants = [Want(model.path, model.send_bytes, model.free, model.device) for model in missing]
-    changes = [f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in missing]
+    secrets = survey_secrets(fleet, host, service, agent)
+    changes = [f"send {model.path} ({model.send_bytes / 1e6:.0f} MB)" for model in missing] + secrets.changes
+    if not secrets.is_there:
+        pending.append(secrets.path)
 
-    def bring_models(on_event: OnEvent) -> None:
+    def bring_rest(on_event: OnEvent) -> None:
+        secrets.bring(agent)
         for model in models:
             apply_model(agent, host, model, on_event)
 
     if environment.spec is None:
-        return Needs(environment.path or "", "", pending, changes, wants, bring_models, lambda on_event: None)
+        path = environment.path or ""
+        return Needs(path, "", pending, changes, wants, secrets.path, bring_rest, lambda on_event: None)
 
     from fleetctl.environment.bom import require_verified
     from fleetctl.environment.spec import load_spec
@@ -69,10 +76,10 @@ def survey_needs(
     def bring(on_event: OnEvent) -> None:
         if not plan.is_there:
             plan.make(on_event)
-        bring_models(on_event)
+        bring_rest(on_event)
 
     def verify(on_event: OnEvent) -> None:
         if plan.is_there:
             require_verified(agent, host.name, plan.path, on_event)
 
-    return Needs(plan.path, plan.digest, pending, changes, wants, bring, verify)
+    return Needs(plan.path, plan.digest, pending, changes, wants, secrets.path, bring, verify)

@@ -124,6 +124,7 @@ def _render(fleet: Fleet, host: Host, found: Prescription, needs: Needs) -> Targ
         needs.environment_path,
         needs.environment_digest,
         [one.to_dict() for one in found.applied],
+        needs.secrets_file,
     )
 
 

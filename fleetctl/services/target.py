@@ -45,17 +45,20 @@ def build_target(
     environment: str,
     environment_digest: str | None,
     remedies: Sequence[dict[str, Any]] = (),
+    secrets_file: str = "",
 ) -> Target:
     """A service of the inventory, to run in the venv at ``environment``; errors as :func:`render_unit`.
 
-    ``remedies``: what doctor added to its arguments, as the unit's text names it.
+    ``remedies``: what doctor added to its arguments, as the unit's text names it. ``secrets_file`` as there.
     """
     from fleetctl.services.unit import render_unit
 
     service = host.services[service_name]
     keeps = service.keep_unit
     return Target(
-        unit_text=None if keeps else render_unit(fleet, host, service_name, environment, remedies).text,
+        unit_text=None
+        if keeps
+        else render_unit(fleet, host, service_name, environment, remedies, secrets_file).text,
         environment=environment,
         environment_digest=environment_digest,
         remedies=list(remedies),

@@ -41,12 +41,15 @@ def render_unit(
     service_name: str,
     environment_path: str,
     remedies: Sequence[Mapping[str, Any]] = (),
+    secrets_file: str = "",
 ) -> RenderedUnit:
     """Render the unit of a service that runs in the venv at ``environment_path`` on the host.
 
-    ``remedies`` are in the host's service already; here they are only named.
+    ``remedies`` are in the host's service already; here they are only named. ``secrets_file``: the host's file
+    with the service's secrets.
 
-    Raises FleetError (exit 2) where the template is missing, no template, or names something unknown.
+    Raises FleetError (exit 2) where the template is missing, no template, names something unknown, or leaves the
+    service's user or its secrets out.
     """
     service = host.services[service_name]
     folder = fleet.root / TEMPLATES
@@ -59,7 +62,7 @@ def render_unit(
         keep_trailing_newline=True,
     )
     jinja.filters.update(FILTERS)
-    names = context(host, service_name, environment_path, remedies)
+    names = context(host, service_name, environment_path, remedies, secrets_file)
     try:
         text = jinja.get_template(service.template).render(names)
     except TemplateNotFound as error:
@@ -82,11 +85,16 @@ def render_unit(
         if not where:
             raise
         raise FleetError(f"the template fails: {error}", where=where, fix="correct the template") from error
+    _require(fleet, host, service_name, text, secrets_file)
     return RenderedUnit(service.unit, text, hashlib.sha256(text.encode()).hexdigest())
 
 
 def context(
-    host: Host, service_name: str, environment_path: str, remedies: Sequence[Mapping[str, Any]] = ()
+    host: Host,
+    service_name: str,
+    environment_path: str,
+    remedies: Sequence[Mapping[str, Any]] = (),
+    secrets_file: str = "",
 ) -> dict[str, Any]:
     """Every name that a template can use."""
     service = host.services[service_name]
@@ -104,9 +112,30 @@ def context(
         "environment": environment_path,
         "command": command(host, service, environment_path),
         "variables": variables(host, service),
+        "user": service.user or "",
+        "secrets_file": secrets_file,
         "remedies": [_remedy(one) for one in remedies],
         "deadlines": {name: _whole(seconds) for name, seconds in service.deadlines.model_dump().items()},
     }
+
+
+def _require(fleet: Fleet, host: Host, service_name: str, text: str, secrets_file: str) -> None:
+    """A template of the operator's own must not drop what the service asks for."""
+    service, lines = host.services[service_name], text.splitlines()
+    wanted = {
+        "secrets": (
+            f"EnvironmentFile={value(secrets_file)}" if secrets_file else "",
+            "{{ secrets_file | value }}",
+        ),
+        "user": (f"User={service.user}" if service.user else "", "{{ user }}"),
+    }
+    for key, (line, name) in wanted.items():
+        if line and line not in lines:
+            raise FleetError(
+                f"the template {service.template} leaves out the {key} of the service {service_name}",
+                where=fleet.where(host.name, "services", service_name, key),
+                fix=f"add a line {line.partition('=')[0]}={name} to {TEMPLATES}/{service.template}",
+            )
 
 
 def _remedy(one: Mapping[str, Any]) -> str:

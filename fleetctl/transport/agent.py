@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import queue
-import shlex
 import threading
 import time
 from collections import deque
@@ -29,13 +28,14 @@ WORD = "fleetctl-agent "
 START = """
 echo;
 f={folder}/{digest}.pyz;
+is_whole() {{ [ "$(sha256sum <$1)" = "{sha256}  -" ]; }};
 fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }};
 p=/usr/bin/python3;
 [ -x $p ] || p=$(command -v python3) || fail no-python;
-[ -f $f ] || {{
+[ -f $f ] && is_whole $f || {{
   mkdir -p {folder} && true >$f.$$ || fail no-room;
   echo fleetctl-agent send;
-  head -c {size} >$f.$$ && [ $(wc -c <$f.$$) = {size} ] && mv $f.$$ $f || fail no-room;
+  head -c {size} >$f.$$ && is_whole $f.$$ && mv $f.$$ $f || fail no-room;
 }};
 exec $p -I -S $f serve
 """
@@ -137,13 +137,13 @@ class Agent:
 
     def start(self, agent: Payload) -> None:
         """Start the agent, sending it first where the host lacks it, and read its hello."""
-        script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data))
-        script = " ".join(script.split())
+        script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data), sha256=agent.sha256)
+        script = script.strip().replace("\n", " ")
         from fleetctl.transport.quick import paramiko
 
         self._channel.settimeout(HELLO_S)
         try:
-            self._channel.exec_command(f"exec sh -c {shlex.quote(script)}")
+            self._channel.exec_command(self._settings.shell(script))
             rest = self._greet(agent, time.monotonic() + HELLO_S)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self._error(f"the agent did not start: {error or 'the link was lost'}") from None
@@ -194,14 +194,23 @@ class Agent:
             what = "the host has no python3" if words == ["no-python"] else "the host's python3 is too old"
             fix = "install Python 3.9 or later there: `apt-get install python3`"
         error = self._error(what)
-        error.fix = fix
         error.evidence = [" ".join(words), *self._drained_stderr()]
+        if not self._settings.sudo and any("Permission denied" in line for line in error.evidence):
+            fix = "it needs root: `ssh: {sudo: true}` in the host's file of the inventory, or `ssh: {user: root}`"
+        error.fix = fix
         return error
 
     def _noisy(self, what: str, noise: bytes) -> FleetError:
         error = self._error(what)
         error.fix = "the host's shell start-up files must not print, nor exit, without a terminal"
         error.evidence = [*noise.decode(errors="replace").splitlines()[-10:], *self._drained_stderr()]
+        refused = next((line for line in error.evidence if "sudo: " in line), None)
+        if self._settings.sudo and refused:
+            user = self._settings.user
+            error.what = f"{user} does not become root there: {refused.partition('sudo: ')[2]}"
+            error.fix = (
+                f"`{user} ALL=(root) NOPASSWD: ALL` in /etc/sudoers.d/fleetctl there; or log in as root"
+            )
         return error
 
     def _drained_stderr(self) -> list[str]:

@@ -76,7 +76,7 @@ def _start(
         *("-a", "--no-owner", "--no-group", "--protect-args", f"--partial-dir={PARTIAL}"),
         *("--info=progress2", "--no-human-readable", "--outbuf=L", f"--timeout={SILENCE_S}"),
         *("-e", shlex.join(settings.openssh())),
-        f"--rsync-path=mkdir -p {shlex.quote(destination)} && rsync",
+        f"--rsync-path={settings.become}mkdir -p {shlex.quote(destination)} && {settings.become}rsync",
         "--",
         *(str(source.absolute()) for source in sources),
         f"{target}:{destination.rstrip('/')}/",

@@ -34,10 +34,15 @@ KEEP_S = 7 * 86400.0
 
 @dataclass(frozen=True)
 class Payload:
-    """The agent's bytes and the first 12 hex digits of their sha256, which name its file on the host."""
+    """The agent's bytes and their sha256; its first 12 hex digits name the agent's file on the host."""
 
     data: bytes
-    digest: str
+    sha256: str
+
+    @property
+    def digest(self) -> str:
+        """The name on the host."""
+        return self.sha256[:12]
 
 
 @cache
@@ -78,7 +83,7 @@ def pack(files: Mapping[str, bytes]) -> Payload:
 
 
 def _payload(data: bytes) -> Payload:
-    return Payload(data, hashlib.sha256(data).hexdigest()[:12])
+    return Payload(data, hashlib.sha256(data).hexdigest())
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -26,7 +26,7 @@ from fleetctl.agent import bridge
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport import broken
 from fleetctl.transport.bulk import PARTIAL, SILENCE_S, Progress, parse_progress
-from fleetctl.transport.sender import sender_command, sender_options
+from fleetctl.transport.sender import sender_options, sender_words
 from fleetctl.transport.settings import Host, Settings, quick_cipher, resolve
 
 REQUEST_LIMIT = 64 * 1024
@@ -164,13 +164,11 @@ def _sessions(ends: broken.Ends, script: str, first: bytes) -> Iterator[_Session
         read_end, write_end = _pipe()
         with os.fdopen(write_end, "wb", buffering=0) as to_destination:
             with os.fdopen(read_end, "rb", buffering=0) as from_source:
-                there = _ssh(
-                    ends.destination, f"exec sh -c {shlex.quote(script)}", from_source, subprocess.PIPE
-                )
+                there = _ssh(ends.destination, ends.destination.shell(script), from_source, subprocess.PIPE)
             stack.callback(_end, there)
             with suppress(BrokenPipeError):
                 _write(to_destination.fileno(), first)
-            command = sender_command(ends.source_path)
+            command = ends.source.shell(*sender_words(ends.source_path))
             here = _ssh(ends.source, command, subprocess.PIPE, to_destination, words)
         stack.callback(_end, here)
         sessions = _Sessions(here, there, words)

@@ -7,7 +7,6 @@ one, which the controller puts in itself, so the other host has no say in what i
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
 from fleetctl.agent.bridge import TOKEN
@@ -26,14 +25,14 @@ exec rsync --server --sender $options . "$1"
 """
 
 
-def sender_command(path: str) -> str:
-    """The command line for a host's shell: it reads one line of options, then becomes rsync for ``path``.
+def sender_words(path: str) -> tuple[str, str, str]:
+    """What follows ``sh -c``: the script and its words. It reads one line of options, then becomes rsync for ``path``.
 
     :class:`FleetError` (exit 2) where the path is not absolute or holds a NUL.
     """
     if not path.startswith("/") or "\0" in path:
         raise FleetError(f"not an absolute path: {path!r}")
-    return f"exec sh -c {shlex.quote(SCRIPT)} sh {shlex.quote(path.rstrip('/') + '/')}"
+    return SCRIPT, "sh", path.rstrip("/") + "/"
 
 
 def sender_options(request: Sequence[bytes]) -> str:

@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,8 @@ class Ssh(Protocol):
     def proxy_jump(self) -> str | None: ...
     @property
     def connect_timeout(self) -> float | None: ...
+    @property
+    def sudo(self) -> bool: ...
 
 
 class Host(Protocol):
@@ -70,6 +72,7 @@ class Settings:
     connect_timeout: int
     overrides: tuple[str, ...]
     ciphers: tuple[str, ...] = ()
+    sudo: bool = False
 
     @property
     def address(self) -> str:
@@ -82,6 +85,15 @@ class Settings:
         if self.host_key_alias:
             return self.host_key_alias
         return self.hostname if self.port == 22 else f"[{self.hostname}]:{self.port}"
+
+    @property
+    def become(self) -> str:
+        """What stands before a command that needs root: ``sudo -n``, which asks nothing, or nothing."""
+        return "sudo -n " if self.sudo else ""
+
+    def shell(self, script: str, *words: str) -> str:
+        """The command line by which the user's login shell, whichever it is, becomes ``sh`` with ``script``."""
+        return f"exec {self.become}sh -c {shlex.join([script, *words])}"
 
     def openssh(self, program: str = "ssh") -> list[str]:
         """The ``ssh`` command line, without the host, that never asks and always ends."""
@@ -151,7 +163,7 @@ def resolve(host: Host, config: Path | None = None) -> Settings:
     for line in answer.stdout.splitlines():
         key, _, value = line.partition(" ")
         found[key].append(value)
-    return _settings(host.name, found, overrides)
+    return replace(_settings(host.name, found, overrides), sudo=host.ssh.sudo)
 
 
 def _overrides(ssh: Ssh) -> list[str]:

@@ -167,7 +167,7 @@ def test_toolkits_by_file_by_compiler_and_by_name(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(toolkits.shutil, "which", lambda name: None)
     begin = time.monotonic()
     found = {Path(one["path"]).name: one for one in toolkits.toolkits(seconds=0.5)}
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < 30
     assert {name: (one["version"], one["nvcc"]) for name, one in found.items()} == {
         "cuda-12.8": ("12.8", "12.8.93"),
         "cuda-13.0": ("13.0", "13.0.88"),
@@ -215,12 +215,12 @@ def test_no_text_breaks_the_mounts_reader(text: str) -> None:
 
 def test_a_part_that_is_late_or_fails_is_empty_and_says_why() -> None:
     parts = Parts()
-    parts.ask_within(0.1, "late", [], time.sleep, 5)
+    parts.ask_within(0.1, "late", [], time.sleep, 10)
     parts.ask_within(5, "wrong", {}, lambda: 1 / 0)
     parts.ask("fine", None, lambda: 3)
     begin = time.monotonic()
     assert [parts.answer(name) for name in parts.names()] == [[], {}, 3]
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 9
     assert parts.errors == {"late": "no answer within 0.1 s", "wrong": "ZeroDivisionError: division by zero"}
 
 

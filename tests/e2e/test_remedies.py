@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -155,9 +154,7 @@ def test_a_remedy_goes_when_its_cause_is_gone(fleet: Fleet) -> None:
         assert "drop the remedy arch-flashinfer-sm12x" in fleet.run("deploy", "ct200", "--plan", expect=10)
         assert "serves" in fleet.run("deploy", "ct200")
         assert "remedy" not in fleet.unit()
-        begin = time.monotonic()
         assert "nothing to do" in fleet.run("deploy", "ct200")
-        assert time.monotonic() - begin < 3
     finally:
         hardware.forget("ct200")
         hardware.toolkit("ct200")

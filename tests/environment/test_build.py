@@ -123,10 +123,8 @@ def test_second_build_does_nothing(host: Host) -> None:
     first = host.build(alpha)
     stamp = Path(first["path"]).stat().st_mtime_ns
     host.events.clear()
-    began = time.monotonic()
     second = host.build(alpha)
     assert (second["path"], second["built"]) == (first["path"], False)
-    assert time.monotonic() - began < 1
     assert host.events == []
     assert Path(first["path"]).stat().st_mtime_ns == stamp
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.lab
 FOLDER = "/var/lib/fleetctl/stand-ins"
 REFERENCE, TRAINING = f"ct129:{FOLDER}/ml-env", f"ct200:{FOLDER}/venv"
 SAME_HOST = f"ct200:{FOLDER}/ml-env"
-WITHIN_S = 3.0
 Fleetctl = Callable[..., Result]
 
 
@@ -67,9 +65,7 @@ def differences(result: Result) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_every_fault_in_one_run(fleetctl: Fleetctl) -> None:
-    begin = time.monotonic()
     result = fleetctl("diff", REFERENCE, TRAINING, "--json")
-    seconds = time.monotonic() - begin
     assert result.exit_code == 0, result.output
     found = differences(result)
     assert {
@@ -89,7 +85,6 @@ def test_every_fault_in_one_run(fleetctl: Fleetctl) -> None:
         tuple(found["abi-cuda", "torch"]["step"]["distributions"])
     }
     assert "sglang-kernel" in found["abi-cuda", "torch"]["step"]["distributions"]
-    assert seconds < WITHIN_S
 
 
 def test_it_fits_a_screen_and_the_same_is_said_to_be(fleetctl: Fleetctl) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,5 @@ def test_standalone_cpu_is_built_and_found_again(lab: Lab) -> None:
     ).stdout == ("2.13.0+cpu\n")
     with open_agent(host) as agent:
         facts = agent.call("facts")
-        began = time.monotonic()
         again = ensure_environment(agent, host, spec, REPOSITORY, events.append, facts)
-        seconds = time.monotonic() - began
     assert (again.path, again.built) == (made.path, False)
-    assert seconds < 5

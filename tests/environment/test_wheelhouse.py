@@ -45,9 +45,8 @@ def test_second_time_asks_no_index(index: Path, platform: HostPlatform, tmp_path
     first = resolve(spec("alpha==1.0"), platform, tmp_path / "c", silent)
     for path in index.iterdir():
         path.unlink()
-    began, events = time.monotonic(), []
+    events: list[dict[str, object]] = []
     second = resolve(spec("alpha==1.0"), platform, tmp_path / "c", events.append)
-    assert time.monotonic() - began < 1
     assert second == first
     assert second.digest == first.digest
     assert events == []

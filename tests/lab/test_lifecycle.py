@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,10 +56,8 @@ def _assert_nothing_left(place: Place, before: dict[str, list[str]], machines: l
     assert left == ["id", "id.pub", "keys", "known_hosts", "lock"]
 
 
-def test_up_is_quick_and_the_second_changes_nothing(place: Place) -> None:
-    began = time.monotonic()
+def test_a_second_up_changes_nothing(place: Place) -> None:
     first = place.lab("up")
-    assert time.monotonic() - began < 5
     assert "booted ct129, ct200" in first.stdout
     assert "waits for multi-user.target" in first.stderr
 

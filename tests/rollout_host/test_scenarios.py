@@ -499,7 +499,7 @@ def gpu_memory_is_not_freed(site: Site) -> None:
     gpus.release(site.host.name, 3)
     assert_back(site, old, result, "free")
     assert "GPU 3 still has 40000 MiB in use" in result["reason"]
-    assert result["seconds"]["free"] < 3
+    assert result["seconds"]["free"] < 10
 
 
 @scenario

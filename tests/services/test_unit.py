@@ -71,13 +71,11 @@ def test_any_text_of_the_inventory_reaches_the_process(
 
     (line,) = systemd.settings(text, "ExecStart")
     words = systemd.exec_words(line)
-    for name, value in args.items():
+    for name, value in {"served-model-name": model_id, **args}.items():
         if value.startswith("-"):
             assert f"--{name}={value}" in words
         else:
             assert value in [after for word, after in itertools.pairwise(words) if word == f"--{name}"]
-    if "served-model-name" not in args:
-        assert words[words.index("--served-model-name") :][:2] == ["--served-model-name", model_id]
     variables = [word for value in systemd.settings(text, "Environment") for word in systemd.words(value)]
     assert [f"{name}={value}" for name, value in env.items()] == [
         assignment for assignment in variables if assignment.partition("=")[0] in env
@@ -92,15 +90,15 @@ def test_any_text_of_the_inventory_reaches_the_process(
             "{{ deadlines.stop }}",
             "{{ deadlines.stp }}",
             "the template names stp, which there is not",
-            20,
+            27,
             "did you mean stop? (names: drain, free, generate, ready, stop)",
         ),
-        ("| exec }}", "| exc }}", "the template is wrong: No filter named 'exc'.", 11, "did you mean exec?"),
+        ("| exec }}", "| exc }}", "the template is wrong: No filter named 'exc'.", 14, "did you mean exec?"),
         (
             "{% endfor %}",
             "{% endfr %}",
             "the template is wrong: Encountered unknown tag",
-            15,
+            18,
             "correct the template",
         ),
         ("{{ port }}", "{{ port / 0 }}", "the template fails: division by zero", 2, "correct the template"),
@@ -159,3 +157,25 @@ def test_a_template_of_ones_own_is_used(folder: Path) -> None:
     assert render_unit(fleet, changed, "ddtree", "/venv").text.startswith(
         "[Service]\nExecStart=/venv/bin/python -m"
     )
+
+
+@pytest.mark.parametrize(("inventory", "host", "service"), EVERY)
+def test_a_user_of_its_own_and_secrets_are_right_to_systemd(
+    inventory: str, host: str, service: str, environment: str, tmp_path: Path
+) -> None:
+    fleet = load_fleet(REPOSITORY, inventory)
+    chosen = fleet.hosts[host]
+    if chosen.services[service].keep_unit:
+        return
+    own = chosen.services[service].model_copy(
+        update={"user": "daemon", "secrets": {"HF_TOKEN": "env:HF_TOKEN"}}
+    )
+    changed = chosen.model_copy(update={"services": {service: own}})
+    text = render_unit(
+        fleet, changed, service, environment, secrets_file="/var/lib/fleetctl/secrets/x.env"
+    ).text
+    assert systemd.verify(text, own.unit, tmp_path) == []
+    assert systemd.settings(text, "User") == ["daemon"]
+    assert systemd.settings(text, "EnvironmentFile") == ["/var/lib/fleetctl/secrets/x.env"]
+    assert systemd.settings(text, "NoNewPrivileges") == ["yes"]
+    assert not systemd.settings(text, "PrivateDevices")

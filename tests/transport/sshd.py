@@ -38,6 +38,7 @@ class SshSettings:
     known_hosts: str | Path | None = None
     proxy_jump: str | None = None
     connect_timeout: float | None = None
+    sudo: bool = False
 
 
 @dataclass

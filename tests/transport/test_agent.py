@@ -194,7 +194,7 @@ def test_endless_noise_is_bounded(start_sshd: Start) -> None:
 def without_python(start_sshd: Start, folder: Path) -> Sshd:
     """A host whose /usr/bin/python3 is none, and whose PATH holds the few tools that the start needs."""
     folder.mkdir()
-    for name in ("sh", "mkdir", "head", "wc", "mv", "rm"):
+    for name in ("sh", "mkdir", "head", "sha256sum", "mv", "rm"):
         (folder / name).symlink_to(f"/bin/{name}")
     server = start_sshd(f'ForceCommand /usr/bin/env PATH={folder} sh -c "$SSH_ORIGINAL_COMMAND"\n')
     server.inside("mount --bind /dev/null /usr/bin/python3")
@@ -316,3 +316,14 @@ def test_a_host_whose_disk_fills_up_after_the_agent_came_still_serves(start_sshd
         with open_agent(server.host()) as opened:
             server.inside("head -c 9M /dev/zero >/var/lib/fleetctl/fill2 || true")
             assert opened.call("history") == []
+
+
+def test_an_agent_that_was_changed_on_the_host_is_sent_anew(start_sshd: Start) -> None:
+    server = start_sshd()
+    with open_agent(server.host()):
+        pass
+    file = f"/var/lib/fleetctl/agent/{payload().digest}.pyz"
+    server.inside(f"printf x | dd of={file} bs=1 seek=2000 conv=notrunc 2>/dev/null")
+    with open_agent(server.host()) as agent:
+        assert agent.hello["agent"] == payload().digest
+    assert server.inside(f"sha256sum <{file}").split()[0] == payload().sha256

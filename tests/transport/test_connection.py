@@ -254,7 +254,7 @@ def test_a_host_that_answers_nothing_ends_at_its_connect_timeout(sshd: Sshd) -> 
         begin = time.monotonic()
         error = refused(sshd.host(port=full.getsockname()[1], connect_timeout=1))
         assert "no answer within 1 s" in error.what
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 10
 
 
 def test_reset_handshakes_are_tried_again(sshd: Sshd) -> None:

@@ -7,7 +7,6 @@ import io
 import os
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,11 +100,3 @@ def test_the_agent_starts_without_what_it_seldom_needs(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
-
-
-def test_packing_is_quick() -> None:
-    begin = time.perf_counter()
-    for _ in range(20):
-        payload.cache_clear()
-        payload()
-    assert (time.perf_counter() - begin) / 20 < 0.05

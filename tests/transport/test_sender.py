@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.errors import Exit, FleetError
-from fleetctl.transport.sender import sender_command, sender_options
+from fleetctl.transport.sender import sender_options, sender_words
 
 HEAD, TAIL = ["rsync", "--server", "--sender"], [".", "/fleetctl-source/"]
 
@@ -105,7 +105,7 @@ def test_the_path_reaches_rsync_as_it_is(name: str, tmp_path: Path) -> None:
     fake.write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\0" "$word"; done\n')
     fake.chmod(0o755)
     done = subprocess.run(
-        ["sh", "-c", sender_command(str(folder))],
+        ["sh", "-c", *sender_words(str(folder))],
         input=b"-le.i --from0\n",
         capture_output=True,
         check=True,
@@ -118,4 +118,4 @@ def test_the_path_reaches_rsync_as_it_is(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["relative", "", "/a\0b"])
 def test_a_path_that_is_none(path: str) -> None:
     with pytest.raises(FleetError, match="not an absolute path"):
-        sender_command(path)
+        sender_words(path)

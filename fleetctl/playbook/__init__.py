@@ -1,0 +1,1 @@
+"""Playbooks: fleetctl's own verbs, one after the other."""

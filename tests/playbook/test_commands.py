@@ -1,0 +1,156 @@
+"""A playbook's steps as command lines, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from fleetctl.cli.app import app
+from fleetctl.errors import Exit, FleetError
+from fleetctl.inventory.loader import Fleet, load_fleet
+from fleetctl.playbook.commands import Command, commands
+from fleetctl.playbook.document import Source, load_playbook, playbooks
+from fleetctl.playbook.record import Record
+from fleetctl.playbook.values import read_values
+
+REPOSITORY = Path(__file__).parents[2]
+VERBS: Any = get_command(app)
+HEAD = "playbook: try\nparameters:\n  target: {type: host}\n  count: {type: integer, default: 3}\nsteps:\n"
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return load_fleet(REPOSITORY, "inventories/lab")
+
+
+def written(folder: Path, steps: str, head: str = HEAD) -> Source:
+    path = folder / "try.yaml"
+    path.write_text(head + steps)
+    return load_playbook(folder, str(path))
+
+
+def lines(source: Source, **values: str) -> list[str]:
+    return [command.shown for command in commands(source, VERBS, {"target": "ct200", "count": "3", **values})]
+
+
+def refusal(folder: Path, steps: str) -> FleetError:
+    with pytest.raises(FleetError) as caught:
+        lines(written(folder, steps))
+    assert caught.value.exit == Exit.INPUT
+    return caught.value
+
+
+def test_options_arguments_flags_and_values(tmp_path: Path) -> None:
+    steps = (
+        "  - name: serve\n    deploy: {hosts: ['${target}', ct129], service: dd tree, fix: true, plan: false}\n"
+        "  - name: say\n    logs: {host: '${target}', lines: '${count}'}\n"
+        "  - name: look\n    doctor: {hosts: '${target}'}\n"
+        "  - name: copy\n    env clone: {source: '${target}:a', name: 'b$$c'}\n"
+    )
+    assert lines(written(tmp_path, steps)) == [
+        "fleetctl deploy '--service=dd tree' --fix ct200 ct129",
+        "fleetctl logs --lines=3 ct200",
+        "fleetctl doctor ct200",
+        "fleetctl env clone ct200:a 'b$c'",
+    ]
+
+
+def test_once_for_each(tmp_path: Path) -> None:
+    steps = "  - name: look\n    foreach: {host: [ct200, ct129]}\n    status: {hosts: '${host}'}\n"
+    found = commands(written(tmp_path, steps), VERBS, {"target": "x", "count": "1"})
+    assert [(one.step, one.shown) for one in found] == [
+        ("look (ct200)", "fleetctl status ct200"),
+        ("look (ct129)", "fleetctl status ct129"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "what", "fix", "line"),
+    [
+        ("  - name: x\n    deplyo: {}\n", "fleetctl has no verb deplyo", "did you mean deploy?", 6),
+        ("  - name: x\n    env: {}\n", "env is no verb but a group", "clone", 6),
+        ("  - name: x\n    env clonee: {}\n", "env has no verb clonee", "did you mean clone?", 6),
+        ("  - name: x\n    deploy: {servce: a}\n", "deploy takes no servce", "did you mean service?", 7),
+        (
+            "  - name: x\n    deploy: {hosts: '${targt}'}\n",
+            "deploy's hosts names ${targt}",
+            "did you mean target?",
+            7,
+        ),
+        ("  - name: x\n    deploy: {hosts: 'a$ b'}\n", "has a $ that names nothing", "$$", 7),
+        ("  - name: x\n    deploy: {fix: 'yes'}\n", "deploy's fix is true or false", "write true", 7),
+        ("  - name: x\n    deploy: {service: true}\n", "takes a value, not true or false", "", 7),
+        ("  - name: x\n    deploy: {service: [a, b]}\n", "takes one value", "name one", 7),
+        ("  - name: x\n    swap: {old: a}\n", "swap lacks new", "", 6),
+        ("  - name: x\n    logs: {lines: many}\n", "logs: Invalid value for", "", 6),
+        ("  - name: x\n", "the step 1 names no verb", "a step is one verb", 6),
+        ("  - name: x\n    deploy: {}\n    swap: {}\n", "the step 1 names deploy and swap", "", 6),
+        ("  - name: x\n    accpet: [5]\n    deploy: {}\n", "the step 1 names accpet and deploy", "", 6),
+        ("  - name: x\n    accept: yes\n    deploy: {}\n", "steps[0].accept is 'yes', not a list", "", 7),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    tmp_path: Path, steps: str, what: str, fix: str, line: int
+) -> None:
+    error = refusal(tmp_path, steps)
+    assert what in error.what
+    assert fix in error.fix
+    assert error.where == f"try.yaml:{line}"
+
+
+def test_every_error_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "  - name: x\n    deplyo: {}\n  - name: y\n    swap: {old: a}\n")
+    assert (error.what, len(error.evidence)) == ("2 errors in the playbook", 2)
+
+
+@given(value=st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_no_value_becomes_more_than_its_word(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
+    source = written(
+        tmp_path_factory.mktemp("p"), "  - name: x\n    deploy: {service: '${target}', hosts: '${count}'}\n"
+    )
+    (command,) = commands(source, VERBS, {"target": value, "count": value})
+    separator = ("--",) if value.startswith("-") else ()
+    assert command.words == ("deploy", f"--service={value}", *separator, value)
+
+
+def test_values_are_checked_by_their_type(fleet: Fleet, tmp_path: Path) -> None:
+    source = written(tmp_path, "  - name: x\n    status: {hosts: '${target}'}\n")
+    assert read_values(source, ["target=ct200"], fleet) == {"target": "ct200", "count": "3"}
+    for words, what in (
+        (["target=ct20"], "target: no host ct20"),
+        ([], "the parameter target is missing"),
+        (["target=ct200", "count=x"], "count is 'x', not a whole number"),
+        (["targt=ct200"], "try has no parameter targt"),
+        (["ct200"], "'ct200' is no NAME=VALUE"),
+    ):
+        with pytest.raises(FleetError) as caught:
+            read_values(source, words, fleet)
+        assert caught.value.what == what
+
+
+@pytest.mark.parametrize("name", playbooks(REPOSITORY))
+def test_every_shipped_playbook_is_right(name: str) -> None:
+    source = load_playbook(REPOSITORY, name)
+    values = {
+        key: "x" if one.default is None else str(one.default)
+        for key, one in source.playbook.parameters.items()
+    }
+    assert commands(source, VERBS, values)
+    assert all(one.help or key == one.type for key, one in source.playbook.parameters.items())
+
+
+def test_a_run_goes_on_behind_what_the_last_one_ended(tmp_path: Path) -> None:
+    todo = [Command(str(n), ("status",), ("status", str(n)), (0,), False, True) for n in range(4)]
+    first = Record(tmp_path, "try", todo)
+    assert first.done() == set()
+    first.add(0, "done", todo[0])
+    first.add(1, "begin", todo[1])
+    first.path.write_text(first.path.read_text() + '{"run": "torn')
+    second = Record(tmp_path, "try", todo)
+    assert second.done() == {0}
+    assert Record(tmp_path, "try", todo[:3]).done() == set(), "other commands are another run"
