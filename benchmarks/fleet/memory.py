@@ -40,8 +40,9 @@ def main() -> None:
         for count in [count for count in COUNTS if count <= len(names)]:
             report[str(count)] = {}
             for kind in ("cold", "noop"):
-                seconds, mib = timed(deploy(site, names[:count]))
-                report[str(count)][kind] = {"seconds": round(seconds, 2), "mib": round(mib, 1)}
+                run = timed(deploy(site, names[:count]), site)
+                seen = {"seconds": run.seconds, "cpu_here_s": run.cpu_here_s, "mib": run.mib}
+                report[str(count)][kind] = {name: round(value, 2) for name, value in seen.items()}
             print(f"{count} hosts: {report[str(count)]}", flush=True)
             site.freshen()
             clean(site)
