@@ -34,6 +34,20 @@ def test_failed_and_working_hosts_come_first_and_the_rest_is_counted() -> None:
     assert "h099" in "\n".join(shown(table, 200))
 
 
+def test_a_long_text_takes_no_room_from_the_others_and_a_watch_ends() -> None:
+    table = FleetTable(["ct200", "ct129"])
+    table.take(fleet("ct200", "begin", "connects"))
+    table.take(fleet("ct200", "ok", "done"))
+    table.take({"host": "ct200", "step": "watch", "state": "wait", "text": "dflash ready", "left_s": 3.0})
+    table.take(fleet("ct129", "begin"))
+    table.take(fleet("ct129", "fail", "a very long reason " * 20))
+    lines = shown(table, 20)
+    assert lines[1].startswith("ct129  failed") and len(lines[1]) <= 100
+    assert "watch: dflash ready (3 s left)" in lines[2]
+    table.take({"step": "wave", "state": "info", "text": "2 of 2"})
+    assert lines[2].startswith("ct200  done") and shown(table, 20)[2].rstrip().endswith("done")
+
+
 def test_a_host_without_end_has_a_clock_and_one_with_an_end_keeps_its_time() -> None:
     table = FleetTable(["a", "b"])
     table.take(fleet("a", "begin", "connects"))
