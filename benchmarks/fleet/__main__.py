@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from benchmarks.fleet.peers import Tool, tools
 from benchmarks.fleet.site import Door, Site, booted
 
 FIRST_PORT = 42001
+KINDS = ("cold", "noop")
 
 
 def main() -> None:
@@ -61,31 +63,54 @@ def main() -> None:
 def compare(
     site: Site, doors: Sequence[Door], where: str, args: argparse.Namespace, only: list[str] | None
 ) -> dict[str, Any]:
-    """Each tool's seconds, cold and as a no-op, and its peak memory."""
+    """Each tool's figures, cold and as a no-op."""
     unit = site.unit_text(site.describe(doors, where))
     chosen = [one for one in tools(site, doors, where, args.peers, unit) if only is None or one.name in only]
-    taken: dict[str, dict[str, list[float]]] = {
-        one.name: {"cold": [], "noop": [], "mib": []} for one in chosen
-    }
+    taken: dict[str, list[dict[str, Run]]] = {one.name: [] for one in chosen}
     for _ in range(args.runs):
-        for tool in chosen:
+        for tool in [one for one in chosen if one.name in taken]:
             site.freshen()
-            seconds, mib = timed(tool)
-            taken[tool.name]["cold"].append(seconds)
-            site.check(unit)
-            taken[tool.name]["noop"].append(timed(tool)[0])
-            taken[tool.name]["mib"].append(mib)
-            site.check(unit)
-            print(
-                f"  {where} {tool.name}: cold {seconds:.2f} s, no-op {taken[tool.name]['noop'][-1]:.2f} s",
-                flush=True,
+            runs = {}
+            try:
+                for kind in KINDS:
+                    runs[kind] = timed(tool, site)
+                    site.check(unit)
+            except Failed as failed:
+                if tool.name == "fleetctl":
+                    raise
+                print(f"  {where} {tool.name} is left out: {failed}", flush=True)
+                del taken[tool.name]
+                continue
+            taken[tool.name].append(runs)
+            said = "; ".join(
+                f"{kind} {run.seconds:.2f} s, {run.cpu_s:.1f} s of CPU" for kind, run in runs.items()
             )
+            print(f"  {where} {tool.name}: {said}", flush=True)
     return {name: _figures(taken, name) for name in taken}
 
 
-def timed(tool: Tool) -> tuple[float, float]:
-    """Seconds of one run, and the most memory (MiB) that one of its processes held."""
-    begin = time.monotonic()
+class Failed(Exception):
+    """A tool did not do what it was told."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: seconds, seconds of processor time here and on all hosts, and the most memory (MiB) of a process."""
+
+    seconds: float
+    cpu_here_s: float
+    cpu_hosts_s: float
+    mib: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Here and there: what decides where few cores carry all hosts."""
+        return self.cpu_here_s + self.cpu_hosts_s
+
+
+def timed(tool: Tool, site: Site) -> Run:
+    """Run a tool to its end; :class:`Failed` where its exit status is not 0."""
+    before, begin = site.cpu_s(), time.monotonic()
     process = subprocess.Popen(
         tool.command,
         cwd=tool.folder,
@@ -101,8 +126,8 @@ def timed(tool: Tool) -> tuple[float, float]:
     took = time.monotonic() - begin
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        sys.exit(f"{tool.name}: exit {process.returncode}\n{said}")
-    return took, usage.ru_maxrss / 1024
+        raise Failed(f"{tool.name}: exit {process.returncode}\n{said[-2000:]}")
+    return Run(took, usage.ru_utime + usage.ru_stime, site.cpu_s() - before, usage.ru_maxrss / 1024)
 
 
 @contextmanager
@@ -119,18 +144,22 @@ def delayed(doors: Sequence[Door], delay: float) -> Iterator[list[Door]]:
             proxy.kill()
 
 
-def _figures(taken: dict[str, dict[str, list[float]]], name: str) -> dict[str, Any]:
+def _figures(taken: dict[str, list[dict[str, Run]]], name: str) -> dict[str, Any]:
     own = taken[name]
-    figures: dict[str, Any] = {"mib": round(max(own["mib"]), 1)}
-    for kind in ("cold", "noop"):
+    figures: dict[str, Any] = {"mib": round(max(runs["cold"].mib for runs in own), 1)}
+    for kind in KINDS:
+        seconds = [runs[kind].seconds for runs in own]
         figures[kind] = {
-            "median_s": round(statistics.median(own[kind]), 3),
-            "min_s": round(min(own[kind]), 3),
-            "max_s": round(max(own[kind]), 3),
+            "median_s": round(statistics.median(seconds), 3),
+            "min_s": round(min(seconds), 3),
+            "max_s": round(max(seconds), 3),
+            "cpu_here_s": round(statistics.median(runs[kind].cpu_here_s for runs in own), 3),
+            "cpu_hosts_s": round(statistics.median(runs[kind].cpu_hosts_s for runs in own), 3),
         }
-        if "fleetctl" in taken:
-            pairs = zip(taken["fleetctl"][kind], own[kind], strict=True)
-            figures[kind]["fleetctl_ratio"] = round(statistics.median(f / t for f, t in pairs), 3)
+        for figure, of in (("fleetctl_ratio", "seconds"), ("fleetctl_cpu_ratio", "cpu_s")):
+            pairs = zip(taken["fleetctl"], own, strict=False) if "fleetctl" in taken else ()
+            ratios = [getattr(ours[kind], of) / getattr(theirs[kind], of) for ours, theirs in pairs]
+            figures[kind] |= {figure: round(statistics.median(ratios), 3)} if ratios else {}
     return figures
 
 

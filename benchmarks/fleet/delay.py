@@ -12,6 +12,7 @@ import socket
 import sys
 from collections import deque
 from contextlib import suppress
+from functools import partial
 
 
 class Pipe(asyncio.Protocol):
@@ -85,9 +86,8 @@ async def serve(delay: float, doors: list[tuple[int, str, int]]) -> None:
     """Relay each local port to its address until killed."""
     loop = asyncio.get_running_loop()
     for port, address, far in doors:
-        await loop.create_server(
-            lambda address=address, far=far: Near(delay, address, far), "127.0.0.1", port, backlog=200
-        )
+        near = partial(Near, delay, address, far)
+        await loop.create_server(near, "127.0.0.1", port, backlog=200)
     print("ready", flush=True)
     await asyncio.Event().wait()
 

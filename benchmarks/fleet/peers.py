@@ -113,5 +113,5 @@ def _ansible(peers: Path, folder: Path, doors: Sequence[Door], known: Path, mito
     strategy = f"strategy = mitogen_linear\nstrategy_plugins = {mitogen}\n" if mitogen else ""
     # its own control sockets: those of a run before would spare this one the handshakes
     ssh = "[ssh_connection]\npipelining = True\nssh_args = -o ControlMaster=auto -o ControlPersist=5s\n"
-    (own / "ansible.cfg").write_text(f"[defaults]\nforks = {len(doors)}\n{strategy}{ssh}")
+    (own / "ansible.cfg").write_text(f"[defaults]\nforks = {len(doors)}\ntimeout = 60\n{strategy}{ssh}")
     return Tool(name, [str(peers / "bin/ansible-playbook"), "-i", "hosts.ini", "play.yml"], own, {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ import yaml
 
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.lab import hosts as lab
-from fleetctl.lab import inventory
+from fleetctl.lab import inventory, record, system
 from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS, HostPaths
 from fleetctl.services.target import build_target
@@ -102,6 +101,17 @@ class Site:
             if not said.startswith(wanted) or '"completion_tokens": 2' not in said:
                 sys.exit(f"{name} is not as wanted: {said!r}, not {wanted!r}")
 
+    def cpu_s(self) -> float:
+        """Seconds of processor time that all hosts together have taken since they booted."""
+        top = system.cgroup_root()
+        assert top is not None
+        total = 0.0
+        for host in self.hosts:
+            known = record.host_record(host.name)
+            assert known is not None
+            total += int((top / known.machine / "cpu.stat").read_text().split()[1]) / 1e6
+        return total
+
     def _on_all(self, command: str) -> dict[str, str]:
         with ThreadPoolExecutor(4) as pool:
             done = pool.map(lambda host: lab.run(host, command, 60), self.hosts)
@@ -169,13 +179,3 @@ def _host(door: Door, known_hosts: Path) -> dict[str, Any]:
             }
         },
     }
-
-
-def sessions(host: LabHost) -> int:
-    """Sessions that the host's sshd has begun since it booted."""
-    done = subprocess.run(
-        ["journalctl", "-D", str(HostPaths(host.name).root / "run/log/journal"), "-t", "sshd", "-o", "cat"],
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.count("Accepted publickey")

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from fleetctl.cli import complete, doctor_rules
+from fleetctl.cli.fleet_options import HOSTS, PARALLEL, MaxParallel
 
 if TYPE_CHECKING:
     from fleetctl.doctor.diagnosis import Diagnosis
@@ -45,7 +46,7 @@ def doctor(
     hosts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Hosts; all of the inventory without. With --local, --facts or --log: whose services these are.",
+            help=f"{HOSTS} All of the inventory without. With --local, --facts or --log: whose services these are.",
             autocompletion=complete.doctor_words,
         ),
     ] = None,
@@ -78,6 +79,7 @@ def doctor(
         ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also run a small kernel on each GPU.")] = False,
+    max_parallel: MaxParallel = PARALLEL,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="To paste into an issue: no names, addresses, keys or tokens.")
@@ -94,7 +96,7 @@ def doctor(
 
     if json and markdown:
         raise FleetError("--json and --markdown are one too many", fix="name one of them")
-    asked = Asked(hosts or [], environment, service, local, facts, logs or [], deep)
+    asked = Asked(hosts or [], environment, service, local, facts, logs or [], deep, max_parallel)
     results = examine_all(asked)
     if json:
         Output(json=True).document(document(results))

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleetctl.cli.fleet_options import MaxParallel
+
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import Listener
     from fleetctl.environment.bom import Bom
+    from fleetctl.environment.place import Place
 
 PlaceText = Annotated[
     str, typer.Argument(metavar="PLACE", help="HOST, HOST:/path, HOST:NAME, or a file that `capture` wrote.")
@@ -56,25 +60,58 @@ def show(place: PlaceText, json: Json = False) -> None:
 
 
 def verify(
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="HOST, HOST:/path or HOST:NAME.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE", help="HOST, HOST:/path or HOST:NAME; @GROUP for HOST: on each of its."
+        ),
+    ],
+    max_parallel: MaxParallel = 8,
     json: Json = False,
 ) -> None:
-    """Compare an environment with its own records. Exit 5 where it is not what it says it is."""
-    from fleetctl.cli.output import Output
-    from fleetctl.environment import bom as boms
-    from fleetctl.errors import Exit
+    """Compare an environment with its own records. Exit 5 where it is not what it says it is, 8 where hosts failed.
 
-    output = Output(json=json)
-    result = _on_host(place, boms.verify)
-    if json:
-        output.document(result)
-    else:
-        for found in result["findings"]:
-            _print_finding(output, found)
-        said = "is what it says it is" if result["ok"] else "is not what it says it is"
-        checked = f"{result['files']:,} files, {result['bytes'] / 1e6:,.0f} MB checked"
-        output.line(f"{place} {said}: {checked} in {result['seconds']:.1f} s")
-    raise typer.Exit(int(Exit.OK if result["ok"] else Exit.PREFLIGHT))
+    ``@GROUP:NAME`` (or another selector in the host's place) verifies it on each of the hosts.
+    """
+    from fleetctl.cli.output import Output
+    from fleetctl.cli.progress import progress
+    from fleetctl.environment import bom as boms
+    from fleetctl.environment.place import host_place, spread
+    from fleetctl.errors import Exit, FleetError
+    from fleetctl.inventory.loader import load_fleet
+    from fleetctl.transport.fleet import exit_code, on_hosts
+
+    output, fleet = Output(json=json), load_fleet()
+    places = {
+        one.host.name: one for one in (host_place(fleet, text) for text in spread(fleet, place)) if one.host
+    }
+    with progress(Output()) as listener:
+        found = on_hosts(
+            [one.host for one in places.values() if one.host],
+            lambda host: _ask(places[host.name], boms.verify, listener),
+            max_parallel,
+        )
+    if len(found) == 1 and isinstance(one := next(iter(found.values())), FleetError):
+        raise one
+    for name, result in found.items():
+        if isinstance(result, FleetError):
+            output.print_error(result)
+        elif json:
+            output.document(result if len(found) == 1 else {"host": name, **result})
+        else:
+            _print_verified(output, places[name].text, result)
+    if (code := exit_code(found)) != Exit.OK:
+        raise typer.Exit(int(code))
+    right = all(not isinstance(result, FleetError) and result["ok"] for result in found.values())
+    raise typer.Exit(int(Exit.OK if right else Exit.PREFLIGHT))
+
+
+def _print_verified(output: Output, place: str, result: dict[str, Any]) -> None:
+    for found in result["findings"]:
+        _print_finding(output, found)
+    said = "is what it says it is" if result["ok"] else "is not what it says it is"
+    checked = f"{result['files']:,} files, {result['bytes'] / 1e6:,.0f} MB checked"
+    output.line(f"{place} {said}: {checked} in {result['seconds']:.1f} s")
 
 
 def _of_host(place: str) -> Bom:
@@ -88,14 +125,21 @@ def _on_host(text: str, ask: Any) -> Any:
     """``ask(agent, path, on_event)`` of an environment on a host; its events are told on stderr."""
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
-    from fleetctl.environment.place import host_place, locate
+    from fleetctl.environment.place import host_place
     from fleetctl.inventory.loader import load_fleet
-    from fleetctl.transport.agent import open_agent
 
     place = host_place(load_fleet(), text)
+    with progress(Output()) as listener:
+        return _ask(place, ask, listener)
+
+
+def _ask(place: Place, ask: Any, listener: Listener) -> Any:
+    from fleetctl.environment.place import locate
+    from fleetctl.transport.agent import open_agent
+
     host = place.host
     assert host is not None
-    with open_agent(host) as agent, progress(Output()) as listener:
+    with open_agent(host) as agent:
 
         def on_event(event: dict[str, Any]) -> None:
             listener({**event, "host": host.name})

@@ -24,11 +24,12 @@ SPARE_LINES = 4
 
 @dataclass
 class Row:
-    """One host: its ``state``, what it does, and since when (seconds, monotonic) and until when."""
+    """One host: its ``state``, what it does, how it ended, and since when (seconds, monotonic) and until when."""
 
     host: str
     state: str = "waits"
     text: str = ""
+    end: str = ""
     began: float | None = None
     ended: float | None = None
 
@@ -48,6 +49,8 @@ class FleetTable:
             text = clean(str(event.get("text", "")))
             if row is None:
                 self.note = f"{event['step']}: {text}"
+                for other in self.rows.values():
+                    other.text = other.end or other.text  # no longer watched
             elif event["step"] == "fleet":
                 self._take_fleet(row, event["state"], text)
             else:
@@ -60,14 +63,14 @@ class FleetTable:
         if state == "begin":
             row.state, row.began = "at work", now
             return
-        row.ended = row.ended or now
+        row.ended, row.end = row.ended or now, text
         row.state = {"ok": "done", "fail": "failed"}.get(state, "skipped")
 
     def view(self, room: int) -> Table:
         """The rows that matter most in at most ``room`` lines, and how many there are of each state."""
         with self._lock:
             rows = sorted(self.rows.values(), key=lambda row: ORDER.index(row.state))
-            table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+            table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0), expand=True)
             for column in ("host", "state", "time"):
                 table.add_column(column, no_wrap=True)
             table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)

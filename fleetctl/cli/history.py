@@ -31,11 +31,11 @@ def history(
     from fleetctl.errors import FleetError
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.nearest import hint
-    from fleetctl.inventory.select import select_host
+    from fleetctl.inventory.select import hosts_of
     from fleetctl.transport.fleet import exit_code, on_hosts
 
     fleet = load_fleet()
-    chosen = [select_host(fleet, name) for name in ([host] if host else fleet.hosts)]
+    chosen = hosts_of(fleet, [host] if host else None)
     slots = {name for one in chosen for name in one.slots}
     results = on_hosts(chosen, lambda one: ask(one, slot, lines))
     found = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.cli.fleet_options import HOSTS
 
 if TYPE_CHECKING:
     from fleetctl.errors import FleetError
@@ -20,7 +21,7 @@ COLUMNS = ["host", "slot", "service", "mode", "since", "health", "environment", 
 def status(
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(help="Hosts; all of the inventory without.", autocompletion=complete.hosts),
+        typer.Argument(help=f"{HOSTS} All of the inventory without.", autocompletion=complete.hosts),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
@@ -28,11 +29,11 @@ def status(
     from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
     from fleetctl.inventory.loader import load_fleet
-    from fleetctl.inventory.select import select_host
+    from fleetctl.inventory.select import hosts_of
     from fleetctl.transport.fleet import exit_code, on_hosts
 
     fleet = load_fleet()
-    chosen = [select_host(fleet, name) for name in dict.fromkeys(hosts or fleet.hosts)]
+    chosen = hosts_of(fleet, hosts)
     results = on_hosts(chosen, ask)
     output = Output(json=json)
     if output.json:

@@ -21,9 +21,9 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint
-from fleetctl.inventory.select import select_host, select_service
+from fleetctl.inventory.select import hosts_of, select_host, select_service
 from fleetctl.transport.agent import Agent, open_agent
-from fleetctl.transport.fleet import on_hosts
+from fleetctl.transport.fleet import AT_ONCE, on_hosts
 
 Json = dict[str, Any]
 Results = dict[str, Diagnosis | FleetError]
@@ -41,6 +41,7 @@ class Asked:
     facts: Path | None = None
     logs: list[str] = field(default_factory=list)
     deep: bool = False
+    max_parallel: int = AT_ONCE
 
 
 def examine_all(asked: Asked) -> Results:
@@ -61,7 +62,7 @@ def examine_all(asked: Asked) -> Results:
         return {name: diagnose(name, [], diagnose_log(asked.logs))}
     fleet = load_fleet()
     chosen, environment = _chosen(fleet, asked)
-    return on_hosts(chosen, lambda host: _on_host(host, asked, environment))
+    return on_hosts(chosen, lambda host: _on_host(host, asked, environment), asked.max_parallel)
 
 
 def check(asked: Asked) -> None:
@@ -114,7 +115,7 @@ def _chosen(fleet: Fleet, asked: Asked) -> tuple[list[Host], str | None]:
             )
         names, environment = [named], rest
     if names:
-        hosts = [select_host(fleet, name) for name in names]
+        hosts = hosts_of(fleet, names)
     else:
         hosts = [one for one in fleet.hosts.values() if not asked.service or asked.service in one.services]
         if asked.service and not hosts:

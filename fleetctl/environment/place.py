@@ -13,6 +13,8 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import EnvironmentRef, Host
 from fleetctl.inventory.nearest import hint, nearest
+from fleetctl.inventory.select import hosts_of
+from fleetctl.inventory.selectors import is_selector
 
 if TYPE_CHECKING:
     from fleetctl.transport.agent import Agent
@@ -52,6 +54,14 @@ def parse_place(fleet: Fleet, text: str) -> Place:
     if colon and (host in fleet.hosts or not ("/" in host or _is_file(text))):
         return _on_host(fleet, host, rest, text)
     return _without_colon(fleet, text)
+
+
+def spread(fleet: Fleet, text: str) -> list[str]:
+    """``@group:NAME`` as one place a host of the selector; any other place as it is."""
+    words, colon, rest = text.partition(":")
+    if "/" in words or not is_selector(words):
+        return [text]
+    return [f"{host.name}{colon}{rest}" for host in hosts_of(fleet, [words])]
 
 
 def host_place(fleet: Fleet, text: str) -> Place:

@@ -28,11 +28,11 @@ WORD = "fleetctl-agent "
 START = """
 echo;
 f={folder}/{digest}.pyz;
-is_whole() {{ [ -f $1 ] && [ $(sha256sum <$1 | cut -c1-64) = {sha256} ]; }};
+is_whole() {{ [ "$(sha256sum <$1)" = "{sha256}  -" ]; }};
 fail() {{ rm -f $f.$$; echo fleetctl-agent $1; exit 3; }};
 p=/usr/bin/python3;
 [ -x $p ] || p=$(command -v python3) || fail no-python;
-is_whole $f || {{
+[ -f $f ] && is_whole $f || {{
   mkdir -p {folder} && true >$f.$$ || fail no-room;
   echo fleetctl-agent send;
   head -c {size} >$f.$$ && is_whole $f.$$ && mv $f.$$ $f || fail no-room;
@@ -137,9 +137,8 @@ class Agent:
 
     def start(self, agent: Payload) -> None:
         """Start the agent, sending it first where the host lacks it, and read its hello."""
-        size = len(agent.data)
-        script = START.format(folder=FOLDER, digest=agent.digest, size=size, sha256=agent.sha256)
-        script = " ".join(script.split())
+        script = START.format(folder=FOLDER, digest=agent.digest, size=len(agent.data), sha256=agent.sha256)
+        script = script.strip().replace("\n", " ")
         from fleetctl.transport.quick import paramiko
 
         self._channel.settimeout(HELLO_S)

@@ -90,6 +90,7 @@ def test_a_user_who_is_not_root(site: Site) -> None:
         "chown -R worker: ~worker/.ssh; passwd -d worker"
     )
     with changed(site, make, "pkill -u worker; userdel -rf worker"):
+        reached(site)
         site.ssh["user"] = "worker"
         site.write()
         said = site.run("deploy", "--service", "good", expect=5)

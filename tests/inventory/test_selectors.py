@@ -96,7 +96,7 @@ def test_what_is_meant(words: str, names: str) -> None:
         ("blackwell", "no host blackwell, but a group", "write @blackwell"),
         ("gpus", "no host gpus", "the shell's own: 'gpus>=4'"),
         ("gpus>=four", "'four' is no whole number", "gpus>=4"),
-        ("gpuz>=4", "hosts have no gpuz", "did you mean gpus?"),
+        ("gpuz>=4", "hosts have no gpuz", "did you mean gpu"),
         ("arch>=sm90", "arch is a text", "arch=sm90"),
         ("ct200,ct129", "no host is ct200,ct129", "`ct200 ct129` are two hosts"),
         ("@none", "no host is @none", ""),
