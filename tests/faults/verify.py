@@ -9,6 +9,7 @@ from typing import Any
 
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.settle import settled_facts
+from fleetctl.transport.agent import Agent
 from tests.faults.site import Site, Slot
 
 Json = dict[str, Any]
