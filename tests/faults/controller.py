@@ -6,6 +6,7 @@ Each plan by its own connection. It prints a line of JSON for each that has ende
 from __future__ import annotations
 
 import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +32,8 @@ def main(folder: Path, name: str) -> None:
             ended = result["outcome"]
         except FleetError as error:
             ended = int(error.exit)
-        print(json.dumps({"slot": plan["slot"], "ended": ended}), flush=True)
+        said = json.dumps({"slot": plan["slot"], "ended": ended}) + "\n"
+        os.write(sys.stdout.fileno(), said.encode())
 
     with ThreadPoolExecutor(len(plans)) as pool:
         list(pool.map(carry_out, plans))
