@@ -27,6 +27,7 @@ After={units}
 [Service]
 Type=exec
 ExecStart={python} -I -S {folder}/{agent} recover {folder}
+SuccessExitStatus=4 5 6 7
 Restart=on-abnormal
 RestartSec=2
 KillMode=mixed

@@ -1,11 +1,7 @@
-"""The agent with the tests' hook in it, otherwise byte for byte what is deployed; and a command line that sends it.
-
-Run as a program: ``python -m tests.faults.agent WORDS…`` is ``fleetctl WORDS…`` with that agent.
-"""
+"""The agent with the tests' hook in it, otherwise byte for byte what is deployed."""
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -29,11 +25,3 @@ def hooked() -> Payload:
 def use() -> None:
     """Have this process's controller send the hooked agent."""
     transport.payload = hooked
-
-
-if __name__ == "__main__":
-    from fleetctl.cli.app import main
-
-    use()
-    sys.argv[0] = "fleetctl"
-    main()

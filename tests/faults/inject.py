@@ -18,13 +18,17 @@ Strike = Callable[[Site], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """``by_command``: the rollouts are started by the command line, whose link is what the fault is about."""
+    """``by_controller``: the rollouts are a controller's of its own process, and its link is what the fault is about.
+
+    ``ends``: how that may see them end, if not by their outcome; None where it sees nothing any more.
+    """
 
     name: str
     strike: Strike
     kinds: tuple[Kind, ...] = KINDS
-    by_command: bool = False
+    by_controller: bool = False
     clock: float = 0.0
+    ends: tuple[int | None, ...] = ()
     crashes: bool = False
     """The rollouts are left without a result: the next deploy settles them."""
 
@@ -163,15 +167,15 @@ def cut_network(site: Site) -> None:
     lab_hosts.link_down(site.place)
     site.release()
     site.wait_results()
-    for process in site.processes:
-        process.communicate(timeout=90)
+    assert site.controller is not None
+    wait_for(lambda: site.controller is not None and site.controller.poll() is not None, 120)
     lab_hosts.link_up(site.place)
 
 
 def kill_controllers(site: Site) -> None:
-    """SIGKILL to every controller."""
-    for process in site.processes:
-        process.kill()
+    """SIGKILL to the controller."""
+    assert site.controller is not None
+    site.controller.kill()
     site.release()
 
 
@@ -188,10 +192,16 @@ FAULTS = {
         Fault("clock-back", jump, clock=-86_400.0),
         Fault("reload-refused", refuse_reloads),
         Fault("disk-full", fill_disks),
-        Fault("controller-killed", kill_controllers, (DEPLOY, SWAP, REDEPLOY, SWAP_BACK), by_command=True),
-        Fault("agent-killed", kill_agents, (SWAP, SWAP_BACK), by_command=True),
-        Fault("network-cut-5s", cut_network_for_a_while, (SWAP, SWAP_BACK), by_command=True),
-        Fault("network-cut", cut_network, (SWAP, SWAP_BACK), by_command=True),
-        Fault("sshd-restarted", restart_sshd, (SWAP, SWAP_BACK), by_command=True),
+        Fault(
+            "controller-killed",
+            kill_controllers,
+            (DEPLOY, SWAP, REDEPLOY, SWAP_BACK),
+            by_controller=True,
+            ends=(None,),
+        ),
+        Fault("agent-killed", kill_agents, (SWAP, SWAP_BACK), by_controller=True, ends=(3,)),
+        Fault("network-cut-5s", cut_network_for_a_while, (SWAP, SWAP_BACK), by_controller=True),
+        Fault("network-cut", cut_network, (SWAP, SWAP_BACK), by_controller=True, ends=(3,)),
+        Fault("sshd-restarted", restart_sshd, (SWAP, SWAP_BACK), by_controller=True),
     )
 }

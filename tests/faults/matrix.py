@@ -35,15 +35,18 @@ def run(lab: Lab, host: str, folder: Path, fault: Fault, cells: Sequence[Cell]) 
         site.set_up()
         for slot in site.slots:
             site.order(slot, **({"clock": fault.clock} if fault.clock else {}))
-        if fault.by_command:
-            site.start_by_command()
+        if fault.by_controller:
+            site.start_by_controller()
         else:
             site.start()
         fault.strike(site)
         if not fault.crashes:
             site.wait_results()
             verify(site)
-        site.end_processes()
+        ends = site.end_controller()
+        for slot in site.slots if fault.by_controller else []:
+            if ends.get(slot.name) not in fault.ends and ends.get(slot.name) != slot.outcome:
+                slot.problems.append(f"the controller ended with {ends.get(slot.name)}")
         next_deploy(site)
         if fault.crashes:
             site.judge_settled()

@@ -35,7 +35,8 @@ VENV = "/var/lib/fleetctl/standin-venv"
 ORDERS = "run/fleetctl-faults"
 DEADLINES = {"drain": 3, "stop": 5, "free": 5, "ready": 120, "generate": 20}
 AT_ONCE = 6
-HELD_S = 120.0
+HELD_S = 180.0
+CONTROLLER_S = 120.0
 BOUND_S = 150.0
 NUMBERS = itertools.count(1)
 TEMPLATE = """[Unit]
@@ -80,7 +81,7 @@ class Site:
         self.lab, self.name, self.folder = lab, name, folder
         self.place = lab.hosts[name]
         self.slots = [self._slot(cell) for cell in cells]
-        self.processes: list[subprocess.Popen[str]] = []
+        self.controller: subprocess.Popen[str] | None = None
         (folder / "inventories").mkdir(exist_ok=True)
         (folder / "templates/systemd").mkdir(parents=True, exist_ok=True)
         (folder / "templates/systemd/standin.service.j2").write_text(TEMPLATE)
@@ -211,45 +212,33 @@ class Site:
             self.each(go)
         self.wait_held()
 
-    def command(self, *words: str) -> subprocess.Popen[str]:
-        """``fleetctl WORDS…`` with the hooked agent."""
-        env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        env["PYTHONPATH"] = f"{REPOSITORY}:{env.get('PYTHONPATH', '')}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.agent", *words],
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+    def start_by_controller(self) -> None:
+        """Have a controller of its own process start and follow all rollouts, and wait until each is held."""
+        plans = []
+        for slot in self.slots:
+            plan = self.plan(slot, "new", "good" if slot.cell.kind.has_old else None)
+            slot.rollout = plan["id"]
+            plans.append(plan)
+        (self.folder / "plans.json").write_text(json.dumps(plans))
+        env = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"}
+        words = ["-m", "tests.faults.controller", str(self.folder), self.name]
+        self.controller = subprocess.Popen(
+            [sys.executable, *words], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-
-    def start_by_command(self) -> None:
-        """Start the rollouts of all slots by the command line, and wait until each is held."""
-
-        def go(slot: Slot) -> None:
-            self.processes.append(self.command(*self.words(slot)))
-
-        for group in (False, True):
-            self.write(anew=group)
-            self.each(go, [slot for slot in self.slots if slot.cell.kind.same_unit is group])
         self.wait_held()
-        self.write()
 
-    def words(self, slot: Slot) -> list[str]:
-        """The command that brings the slot's new service."""
-        if slot.cell.kind.same_unit or not slot.cell.kind.has_old:
-            name = "good" if slot.cell.kind.same_unit else "new"
-            return ["deploy", self.name, "--service", f"{slot.name}-{name}"]
-        return ["swap", f"{slot.name}-good", f"{slot.name}-new", "--host", self.name]
-
-    def end_processes(self) -> None:
-        """Wait for the commands; one that does not end by itself is a problem."""
-        for process in self.processes:
-            try:
-                process.communicate(timeout=90)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                self.slots[0].problems.append(f"a command did not end: {process.args}")
+    def end_controller(self) -> dict[str, str | int]:
+        """How the controller saw each rollout end: its outcome, or an exit code; it must end by itself."""
+        if self.controller is None:
+            return {}
+        try:
+            out, err = self.controller.communicate(timeout=CONTROLLER_S)
+        except subprocess.TimeoutExpired:
+            self.controller.kill()
+            self.slots[0].problems.append("the controller did not end")
+            out, err = self.controller.communicate()
+        assert not err, err
+        return {line["slot"]: line["ended"] for line in map(json.loads, out.splitlines())}
 
     def judge_settled(self) -> None:
         """Crashed rollouts have a result by now, written by the deploy that came next."""
@@ -284,11 +273,7 @@ class Site:
 
     def folder_of(self, slot: Slot) -> Path:
         """The record of the slot's rollout."""
-        records = self.inside / "var/lib/fleetctl/rollouts"
-        if not slot.rollout:
-            found = sorted(path.name for path in records.glob(f"*-{slot.name}-*"))
-            slot.rollout = found[-1] if found else ""
-        return records / (slot.rollout or "none")
+        return self.inside / "var/lib/fleetctl/rollouts" / (slot.rollout or "none")
 
     def events(self, slot: Slot) -> list[str]:
         """The slot's rollout so far, in short."""

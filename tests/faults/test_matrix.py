@@ -11,7 +11,7 @@ from tests.faults import matrix, report
 from tests.faults.inject import FAULTS, Fault
 from tests.faults.points import DEPLOY, REDEPLOY, REDEPLOY_BACK, SWAP, SWAP_BACK, Cell, Kind, Point, cells
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 HOST = "ct129"
 CHOSEN = [

@@ -11,7 +11,7 @@ from tests.faults import agent, inject
 from tests.faults.points import REDEPLOY, SWAP, Cell, Point
 from tests.faults.site import Site, Slot
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
 HOST = "ct129"
 SYSTEM = "/etc/systemd/system"

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.settle import settled_facts
+from fleetctl.transport.agent import Agent
 from tests.faults.site import Site, Slot
 
 Json = dict[str, Any]
+
+STEADY_S = 30.0
 
 
 def verify(site: Site) -> None:
     """Judge every slot; what is wrong becomes the slot's problem."""
     with site.agent() as agent:
-        status, facts = site.statuses(agent)
+        status, facts = steady(site, agent)
         history = {entry["id"]: entry for entry in agent.call("history", limit=10_000)}
         answers = generations(site, site.slots)
         left = leftovers(site)
         for slot in site.slots:
             slot.problems += judge(slot, status[slot.name], facts, history.get(slot.rollout), answers)
             slot.problems += [f"left behind: {name}" for name in left if _is_of(name, slot)]
+
+
+def steady(site: Site, agent: Agent) -> tuple[dict[str, Any], Json]:
+    """Status and facts; asked again where a busy machine's service took longer than status waits for it."""
+    end = time.monotonic() + STEADY_S
+    while True:
+        status, facts = site.statuses(agent)
+        if time.monotonic() > end or all(one.health != "no answer" for one in status.values()):
+            return status, facts
+        time.sleep(0.5)
 
 
 def _is_of(name: str, slot: Slot) -> bool:
