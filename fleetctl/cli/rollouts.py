@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import Listener, progress
 from fleetctl.errors import Exit, FleetError
-from fleetctl.inventory.models import ROUTER_MODE, Host
+from fleetctl.inventory.models import Host
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.outcome import Outcome
 from fleetctl.transport import fleet
@@ -81,5 +81,4 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
         output.line(f"{name} goes on as it was, not restarted; done: {', '.join(outcome.changes)}")
         return
     seconds = sum(outcome.result["seconds"].values())
-    proof = "on its port" if outcome.mode == ROUTER_MODE else f"(mode {outcome.mode}), proven by a generation"
-    output.line(f"{name} serves {proof}; {seconds:.1f} s on the host")
+    output.line(f"{name} serves {outcome.proof}; {seconds:.1f} s on the host")
