@@ -90,6 +90,7 @@ class Preflight:
         self._environment()
         self._models()
         self._port()
+        self._other_place()
         self._disk()
         for thread in asked:
             thread.join()
@@ -242,6 +243,18 @@ class Preflight:
             fix = f"deploy again: {owner['unit']} is then adopted as the service to go back to, or stop it"
         what = f"port {port} is held by {probes.describe(owner)}"
         self._add("port-held", what, f"port {port}", fix, [f"{key}: {value}" for key, value in owner.items()])
+
+    def _other_place(self) -> None:
+        """Nothing but the old service in the slot's other place: a router would send requests to it too."""
+        port = (self.plan.get("router") or {}).get("other_port")
+        owner = net.port_owner(int(port)) if port else None
+        if owner is None or (self.old is not None and owner["unit"] == self.old["unit"]):
+            return
+        what = (
+            f"port {port}, the slot's other place, is held by {probes.describe(owner)}, which no record names"
+        )
+        fix = f"stop it: systemctl stop {owner['unit'] or owner['pid']}"
+        self._add("other-place-held", what, f"port {port}", fix)
 
     def _disk(self) -> None:
         kept = [folder for folder in (record.SLOTS, record.ROLLOUTS) if folder.is_dir()]

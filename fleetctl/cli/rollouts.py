@@ -198,4 +198,4 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
         output.line(f"{name} goes on as it was, not restarted; done: {', '.join(outcome.changes)}")
         return
     seconds = sum(outcome.result["seconds"].values())
-    output.line(f"{name} serves (mode {outcome.mode}), proven by a generation; {seconds:.1f} s on the host")
+    output.line(f"{name} serves {outcome.proof}; {seconds:.1f} s on the host")

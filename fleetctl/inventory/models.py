@@ -88,6 +88,7 @@ class Slot(Named):
     gpus: list[Annotated[int, Field(ge=0)]]
     port: Annotated[int, Field(ge=1, le=65535)]
     spare: Spare | None = None
+    _in_spare: bool = PrivateAttr(False)
 
 
 class Router(Named):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleetctl.environment.room import require_room, shortages
@@ -82,14 +82,14 @@ def deploy_nodes(
     Raises ``FleetError`` with the exit codes of docs/architecture.md.
     """
     service = head.services[service_name]
-    slot = service.slot
-    with _sessions(fleet, head, slot, service.nodes or [head.name]) as agents:
+    slot, nodes = service.slot, service.nodes or [head.name]
+    with _sessions(fleet, head, slot, nodes) as agents:
 
         def survey(host: Host) -> Part:
             agent = agents[host.name]
             facts = gather_facts(agent, host)
             old = current_target(host, slot, facts)
-            if service_name not in host.services:
+            if host.name not in nodes:
                 return _part(host, slot, agent, facts, old, vacant_target(slot))
             needs = survey_needs(fleet, host, service, agent, facts, on_event)
             new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
@@ -166,7 +166,7 @@ def run_parts(
     nodes = []
     for part in parts:
         whole = Plan.for_slot(kind, part.host, slot, part.new, part.old, limits)
-        nodes.append(Node(part.host, part.agent, Plan(**{**whole.__dict__, "gates": at})))
+        nodes.append(Node(part.host, part.agent, replace(whole, gates=at)))
     results = Together(nodes, interrupt, on_event).run()
     return {**results[parts[0].host.name], "hosts": results}
 

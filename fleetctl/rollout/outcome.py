@@ -24,6 +24,13 @@ class Outcome:
     findings: list[dict[str, Any]] = field(default_factory=list)
     result: dict[str, Any] | None = None
 
+    @property
+    def proof(self) -> str:
+        """What was proven of a service that was started."""
+        if self.mode == "router":
+            return "on its port"
+        return f"(mode {self.mode}), proven by a generation"
+
     def to_dict(self) -> dict[str, Any]:
         """The outcome as one JSON object (``--json``)."""
         return dict(self.__dict__)

@@ -11,6 +11,7 @@ from fleetctl.agent.paths import SLOTS
 from fleetctl.inventory.models import Host, Service, Slot
 from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
 from fleetctl.services.sides import as_filled, asked_slots
+from fleetctl.services.vacant import VACANT
 
 Facts = dict[str, Any]
 
@@ -78,7 +79,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         service=state.get("service") or (known.name if known else None),
         mode=state.get("mode") or (known.mode if known else None),
         since=_since(state, properties),
-        health=_node_health(properties) if state.get("rank") else _health(health, owner, properties),
+        health=_silent_health(state, properties) or _health(health, owner, properties),
         models=health["models"],
         running=health["running"],
         queued=health["queued"],
@@ -147,8 +148,12 @@ def _health(health: Facts, owner: Facts | None, properties: Facts) -> str:
     return "starting" if properties.get("ActiveState") in ("active", "activating", "reloading") else "down"
 
 
-def _node_health(properties: Facts) -> str:
-    """Of a node but the first, which answers nobody."""
+def _silent_health(state: Facts, properties: Facts) -> str | None:
+    """Of what answers nobody: a node but the first, and what only keeps the slot of a service that left it."""
+    if state.get("service") == VACANT:
+        return "empty"
+    if not state.get("rank"):
+        return None
     return "node" if properties.get("ActiveState") == "active" else "down"
 
 

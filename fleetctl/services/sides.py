@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleetctl.inventory.models import Host
+from fleetctl.inventory.models import Host, Spare
 from fleetctl.inventory.routers import SPARE, spare_unit
 
 BACKEND = "slots"
@@ -15,10 +15,15 @@ enabled service starts and the health checks find it."""
 
 
 def on_spare(host: Host, slot: str) -> Host:
-    """The host as services see it that run in the slot's spare place: other port, GPUs and unit names."""
+    """The host as services see it that run in the slot's spare place: other port, GPUs and unit names.
+
+    ``spare`` of that slot is then its own place.
+    """
     place = host.slots[slot]
     assert place.spare is not None
-    moved = place.model_copy(update={"gpus": place.spare.gpus, "port": place.spare.port})
+    first = Spare(gpus=place.gpus, port=place.port)
+    moved = place.model_copy(update={"gpus": place.spare.gpus, "port": place.spare.port, "spare": first})
+    moved._in_spare = True
     services = {
         name: entry.model_copy(update={"unit": spare_unit(entry.unit)}) if entry.slot == slot else entry
         for name, entry in host.services.items()
@@ -50,8 +55,7 @@ def asked_slots(host: Host) -> dict[str, Any]:
 
 def is_spare(host: Host, slot: str) -> bool:
     """Whether ``host`` shows the slot's spare place."""
-    place = host.slots[slot]
-    return place.spare is not None and place.port == place.spare.port
+    return host.slots[slot]._in_spare
 
 
 def other_side(own: Host, filled: Host, slot: str) -> Host:
@@ -78,6 +82,7 @@ def routing(new: Host, old: Host, slot: str) -> dict[str, Any] | None:
         "kept": f"{folder}/servers",
         "backend": BACKEND,
         "alone": len(router.slots) == 1,
+        "other_port": spare.port if (spare := new.slots[slot].spare) else None,
         "new": server(new, slot),
         "old": server(old, slot),
     }
@@ -88,10 +93,12 @@ def router_context(host: Host, name: str) -> dict[str, Any]:
     router = host.routers[name]
     servers = []
     for slot in router.slots:
-        place = host.slots[slot]
-        servers.append({"name": slot, "port": place.port})
-        if place.spare:
-            servers.append({"name": f"{slot}{SPARE}", "port": place.spare.port})
+        shown, other = host.slots[slot].port, host.slots[slot].spare
+        ports = [shown] if other is None else [shown, other.port]
+        named = zip(
+            (slot, f"{slot}{SPARE}"), reversed(ports) if is_spare(host, slot) else ports, strict=False
+        )
+        servers += [{"name": server, "port": port} for server, port in named]
     return {
         "folder": f"{FOLDER}{name}",
         "backend": BACKEND,

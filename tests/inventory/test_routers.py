@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,27 +61,22 @@ def test_each_side_has_the_other_ones_port_gpus_and_unit_nowhere() -> None:
     assert (own.slots["native"].gpus, spare.slots["native"].gpus) == ([0], [1])
     assert spare.services["plain"].unit == "fleetctl-plain-spare.service"
     assert spare.services["many"].unit == own.services["many"].unit, "another slot's service"
-    assert other_side(own, own, "native") == spare
-    assert other_side(own, spare, "native") == own
+    assert other_side(own, own, "native").slots == spare.slots
+    assert other_side(own, spare, "native") is own
     assert is_spare(as_recorded(own, "native", {"port": 30002}), "native")
     assert not is_spare(as_recorded(own, "native", {"port": 1}), "native")
     assert not is_spare(as_recorded(own, "native", None), "native")
     told = routing(spare, own, "native")
     assert told is not None
+    assert told["other_port"] == 30001
     assert (told["new"], told["old"], told["port"], told["alone"]) == ("native-spare", "native", 30000, True)
 
 
-def test_a_routers_unit_has_a_server_for_each_place() -> None:
-    fleet = load_fleet(CASES / "routers-good", ".")
-    units = {
-        name: render_unit(
-            type(fleet)(REPOSITORY, fleet.inventory, fleet.hosts, fleet.sources),
-            fleet.hosts["alpha"],
-            name,
-            "",
-        ).text
-        for name in ("front", "fan")
-    }
+def test_a_routers_unit_has_a_server_for_each_place_whichever_is_in_use() -> None:
+    fleet = replace(load_fleet(CASES / "routers-good", "."), root=REPOSITORY)
+    own = fleet.hosts["alpha"]
+    units = {name: render_unit(fleet, own, name, "").text for name in ("front", "fan")}
+    assert render_unit(fleet, on_spare(own, "native"), "front", "").text == units["front"]
     assert "server native 127.0.0.1:30001 check" in units["front"]
     assert "server native-spare 127.0.0.1:30002 check" in units["front"]
     assert "bind :30000" in units["front"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fleetctl.lab import hosts
 from tests.router.conftest import Site
 from tests.router.load import Load
 
@@ -113,3 +114,23 @@ def test_a_plain_swap_behind_a_router_tells_it_too_and_goes_back(site: Site) -> 
     assert f"fleetctl deploy ct200 --service {site.slot}-front" in said
     no_room = site.run("deploy", "ct129", "--service", "one", "--blue-green", expect=2)
     assert "no service one" in no_room
+
+
+def test_a_power_cut_leaves_the_one_that_is_enabled_and_the_router_finds_it(site: Site) -> None:
+    serving(site).stop()
+    site.service("two", load=30)
+    for step, left in (("health:", "one"), ("commit:", "two")):
+        swap = site.start("swap", "one", "two", "--blue-green")
+        site.until(swap, step)
+        hosts.kill(site.lab.hosts["ct200"])
+        swap.kill()
+        swap.communicate()
+        hosts.boot(site.lab.hosts["ct200"])
+        after = Load(site.address(), site.port, clients=1).start()
+        after.stop()
+        assert set(after.answers) == {left}
+        site.service("two", load=0)
+    assert site.active(f"{site.slot}-one.service") == "inactive"
+    site.service("two", tokens=100)
+    site.run("deploy", "ct200", "--service", "two", "--blue-green")
+    assert site.status()["health"] == "ready"
