@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fleetctl.inventory.loader import Fleet
     from fleetctl.rollout.interrupt import Interrupt
 
+Found = TypeVar("Found")
 RUN = "run"
 SUITE = "five-prompts"
 
@@ -230,19 +231,11 @@ def _measure(output: Output, job: Job) -> int:
 def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Result]) -> int:
     """Have ``act`` measure with progress shown, then print what came of it; the exit code."""
     from fleetctl.bench.records import load
-    from fleetctl.cli.bench_progress import watching
-    from fleetctl.errors import Exit, FleetError
-    from fleetctl.rollout.interrupt import Interrupt
+    from fleetctl.errors import Exit
 
-    interrupt = Interrupt()
-    _end_as_by_hand()
-    try:
-        with watching(output, plan) as watcher, interrupt.installed(watcher.event):
-            result = act(interrupt, watcher)
-    except KeyboardInterrupt:
-        raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
+    result = watched(output, plan, act)
     recording = load(result.path)
-    page = _page(result.path)
+    page = page_of(result.path)
     if output.json:
         failed = {name: error.to_dict() for name, error in result.failed.items()}
         output.event(
@@ -268,6 +261,21 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
 
 
+def watched(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Found]) -> Found:
+    """Have ``act`` measure with progress shown, ^C handled; what it gives."""
+    from fleetctl.cli.bench_progress import watching
+    from fleetctl.errors import Exit, FleetError
+    from fleetctl.rollout.interrupt import Interrupt
+
+    interrupt = Interrupt()
+    _end_as_by_hand()
+    try:
+        with watching(output, plan) as watcher, interrupt.installed(watcher.event):
+            return act(interrupt, watcher)
+    except KeyboardInterrupt:
+        raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
+
+
 def _end_as_by_hand() -> None:
     """A closed terminal and the end of a CI job put back what stood there, as ^C does."""
     import signal
@@ -277,7 +285,7 @@ def _end_as_by_hand() -> None:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def _page(records: Path) -> str | None:
+def page_of(records: Path) -> str | None:
     """The run's page, beside its records; None where no point was measured."""
     from fleetctl.bench.report import write_page
     from fleetctl.errors import FleetError

@@ -73,7 +73,7 @@ def tune(
     nothing differs), 5 no candidate could be measured, 10 --plan, 130 interrupted.
     """
     from fleetctl.bench.estimate import from_records
-    from fleetctl.bench.tune import prepare
+    from fleetctl.bench.tune import prepare, run_tune
     from fleetctl.cli import bench
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
@@ -90,25 +90,16 @@ def tune(
     if plan:
         _print_plan(output, prepared)
         raise typer.Exit(10)
-    found = _run(output, prepared)
+    found = bench.watched(
+        output, prepared.job.plan, lambda interrupt, watcher: run_tune(prepared, interrupt, watcher)
+    )
+    page = bench.page_of(found.path)
     if json:
-        output.event({"outcome": found.to_dict()})
-    else:
-        _print(output, found)
-
-
-def _run(output: Output, prepared: Prepared) -> Tuning:
-    from fleetctl.bench.tune import run_tune
-    from fleetctl.cli.bench_progress import watching
-    from fleetctl.errors import Exit, FleetError
-    from fleetctl.rollout.interrupt import Interrupt
-
-    interrupt = Interrupt()
-    try:
-        with watching(output, prepared.job.plan) as watcher, interrupt.installed(watcher.event):
-            return run_tune(prepared, interrupt, watcher)
-    except KeyboardInterrupt:
-        raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None
+        output.event({"outcome": {**found.to_dict(), "report": page}})
+        return
+    _print(output, found)
+    if page:
+        output.line(f"report: {page}")
 
 
 def _print_plan(output: Output, prepared: Prepared) -> None:
