@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.doctor.rules.cfg_trees import PARTS
 from fleetctl.patches.hunks import sha256
 from fleetctl.patches.patchset import PatchSet, load
 from fleetctl.patches.plan import PatchWrites, plan, unmade
@@ -92,3 +93,8 @@ def test_every_flag_is_a_field_of_the_servers_arguments_with_the_same_default(pl
     parser = argparse.ArgumentParser()
     module("ddtree_args").add_cli_args(parser)
     assert fields == vars(parser.parse_args([]))
+
+
+def test_doctor_knows_the_modules_that_it_brings(ddtree: PatchSet) -> None:
+    made = {Path(change.path).stem for change in ddtree.changes if change.before is None}
+    assert made == PARTS

@@ -70,7 +70,10 @@ class HybridRecipe:
     """Sizes in tokens, rows or bytes, times in seconds, rates per step."""
 
     shape: HybridShape = field(default_factory=HybridShape)
-    drafter: Recipe = field(default_factory=lambda: Recipe(layers=3, feature_layers=(1, 3, 5), rows=1024))
+    drafter: Recipe = field(
+        default_factory=lambda: Recipe(layers=3, feature_layers=(1, 3, 5), rows=1024, compile=False)
+    )
+    """Not compiled: in five minutes that costs more than it brings."""
     drafter_mlp: int = 1536
 
     text_bytes: int = 260_000_000
@@ -92,10 +95,6 @@ class HybridRecipe:
     answer_limit: int = 256
     own_texts: int = 24_000
     validation_texts: int = 96
-
-    pretraining: float = 0.42
-    """Shares of the whole time at whose ends pretraining and the writing of own texts stop."""
-    writing: float = 0.58
 
 
 SMOKE = HybridRecipe(

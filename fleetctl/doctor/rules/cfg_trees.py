@@ -33,6 +33,11 @@ ARGUMENTS = "arguments"
 FLAG = "speculative-ddtree-"
 SET = "ddtree-sglang-0.5.11"
 LINEAR = ("linear-attn-backend", "linear-attn-decode-backend", "linear-attn-prefill-backend")
+PARTS = frozenset(
+    f"ddtree_{name}"
+    for name in ("args", "check", "commit", "graphs", "info", "kernels", "metrics", "utils", "worker")
+)
+"""The modules that the patch set brings."""
 UNSUPPORTED = (
     "speculative-dflash-draft-window-size",
     "enable-two-batch-overlap",
@@ -60,6 +65,28 @@ def release(context: Context) -> Iterator[Found]:
     if not any("ddtree_worker" in names for names in there.values()):
         what = f"draft trees are asked of sglang {found}; their patch set is for {listed(DDTREE_RELEASES)}"
         yield Found(what, service.environment, [f"sglang {found}", "--speculative-algorithm DDTREE"])
+
+
+@rule(
+    "pkg-ddtree-parts",
+    "warning",
+    reason="Modules copied in by hand, or left by an older set, fit neither each other nor the changed files.",
+    source=f"runtime_patches/{SET}: manifest.yaml; seen on the first hosts: files copied one by one",
+    remedy="`fleetctl patch status` says what each file is; `fleetctl patch apply` on an environment as released makes "
+    "it whole",
+)
+def parts(context: Context) -> Iterator[Found]:
+    service, found = sglang(context), version(context.bom, "sglang")
+    there = {str(name) for names in (modules(context.bom, "sglang") or {}).values() for name in names}
+    mine = {name for name in there if name.startswith("ddtree_")}
+    if service is None or not is_ddtree(service) or not mine or str(found) not in DDTREE_RELEASES:
+        return
+    lacks = sorted(PARTS - mine)
+    if lacks:
+        what = f"the environment has {len(mine)} of the draft trees' {len(PARTS)} modules"
+        yield Found(
+            what, service.environment, [f"there: {listed(sorted(mine))}", f"not there: {listed(lacks)}"]
+        )
 
 
 @rule(
