@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pkgutil
 import re
-import secrets
 import signal
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
-from fleetctl.agent import files, keeper, paths, supervisord, unitfile
+from fleetctl.agent import files, keeper, paths, unitfile
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.supervisord import Supervisord
+
+if TYPE_CHECKING:
+    from fleetctl.agent.supervisord import Supervisord
 
 SYSTEMD = Path("/run/systemd/system")
 UNITS = Path("/etc/systemd/system")
@@ -65,17 +65,21 @@ Properties = Dict[str, str]
 
 
 def in_charge() -> bool:
-    """Whether this host has no systemd and a supervisord runs its programs."""
+    """Whether this host has no systemd and a supervisord runs its programs; its XML-RPC is imported only then."""
     return not SYSTEMD.is_dir() and _config() is not None
 
 
 @lru_cache(maxsize=1)
 def _config() -> Optional[Path]:
+    from fleetctl.agent import supervisord
+
     return supervisord.config_path()
 
 
 @lru_cache(maxsize=4)
 def _of(config: Path) -> Supervisord:
+    from fleetctl.agent.supervisord import Supervisord
+
     return Supervisord(config)
 
 
@@ -167,6 +171,8 @@ def _moment(seconds: int) -> str:
 
 def start(unit: str) -> None:
     """Run the unit as its file is now; returns once supervisord has started it or tries again."""
+    from fleetctl.agent import supervisord
+
     name, there = name_of(unit), server()
     _write(unit)
     _forget(there, name)
@@ -174,7 +180,7 @@ def start(unit: str) -> None:
     there.tolerate([supervisord.ALREADY_ADDED], "addProcessGroup", name)
     there.tolerate([supervisord.ALREADY_STARTED], "startProcess", name, False)
     STARTS.mkdir(parents=True, exist_ok=True)
-    begun = {"id": secrets.token_hex(16), "pid": 0}
+    begun = {"id": os.urandom(16).hex(), "pid": 0}
     files.write_json(STARTS / f"{name}.json", begun)
     end = time.monotonic() + FIRST_PID_S
     while time.monotonic() < end:
@@ -187,12 +193,16 @@ def start(unit: str) -> None:
 
 def _forget(there: Supervisord, name: str) -> None:
     """Have supervisord drop what it knows of a program that does not run, so that it reads the new file."""
+    from fleetctl.agent import supervisord
+
     with contextlib.suppress(AgentError):
         there.tolerate([supervisord.BAD_NAME], "removeProcessGroup", name)
 
 
 def stop(unit: str) -> None:
     """Ask supervisord to stop it and return; it kills it after the unit's TimeoutStopSec."""
+    from fleetctl.agent import supervisord
+
     codes = [supervisord.NOT_RUNNING, supervisord.BAD_NAME]
     server().tolerate(codes, "stopProcess", name_of(unit), False)
 
@@ -246,6 +256,8 @@ def _write(unit: str) -> None:
     for place in (HOME, LOGS, folder):
         place.mkdir(parents=True, exist_ok=True)
     HOME.chmod(0o700)
+    import pkgutil
+
     source = (pkgutil.get_data("fleetctl.agent", "launcher.py") or b"").decode()
     program = HOME / "launcher.py"
     if not program.is_file() or program.read_text(encoding="utf-8") != source:
