@@ -88,6 +88,11 @@ class _State:
             return max(total - elapsed, total - now, 0.0)
         return max(0.0, (total - made) * elapsed / made)
 
+    @property
+    def total(self) -> int:
+        """Requests in all; a tuning's check, of candidates that no plan knows, comes on top."""
+        return max(self.done, self.plan.requests)
+
     def so_far(self) -> str:
         """``autoregressive 17.2 · ddtree 33.1 tok/s``"""
         words = []
@@ -119,7 +124,7 @@ class _Json(_State):
                 "rounds": visit.rounds,
                 "tokens_per_second": found,
                 "requests": self.done,
-                "of": self.plan.requests,
+                "of": self.total,
                 "left_s": round(self.left_s(), 1),
             }
         )
@@ -146,7 +151,7 @@ class _Plain(_State):
 
         self._say(
             f"{visit.point.id} {rounds}: {len(mine)} requests{failed}, {figures} "
-            f"· {self.done} of {self.plan.requests}, {duration(self.left_s())} left"
+            f"· {self.done} of {self.total}, {duration(self.left_s())} left"
         )
 
     def failed(self, point: Planned, error: FleetError) -> None:
@@ -224,7 +229,7 @@ class _Live(_State):
         from fleetctl.cli.bench import duration
         from fleetctl.cli.output import clean
 
-        self._bar.update(self._task, completed=self.done, left=duration(self.left_s()))
+        self._bar.update(self._task, total=self.total, completed=self.done, left=duration(self.left_s()))
         where = f"{self.now.point.id}  " if self.now else ""
         lines = [Text(clean(f"{where}{self._text}"), no_wrap=True, overflow="ellipsis")]
         if words := self.so_far():
