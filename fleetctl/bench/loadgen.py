@@ -134,13 +134,18 @@ class LoadGenerator:
             time.sleep(0.1)
 
 
+def check_name(name: str) -> None:
+    """FleetError (exit 2) for a load generator that there is not."""
+    if name not in NAMES:
+        raise FleetError(f"no load generator {name}", fix=f"known: {', '.join(NAMES)}")
+
+
 def load_generator(root: Path, name: str, on_event: OnEvent) -> LoadGenerator:
     """The generator called ``name``: on PATH, else in a venv below the fleet folder ``root``, made where it is missing.
 
     FleetError: exit 2 for an unknown name, 5 where it cannot be installed.
     """
-    if name not in NAMES:
-        raise FleetError(f"no load generator {name}", fix=f"known: {', '.join(NAMES)}")
+    check_name(name)
     found = shutil.which(name)
     program = Path(found) if found else _installed(root, on_event)
     said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)

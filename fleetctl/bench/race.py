@@ -4,6 +4,10 @@ All candidates answer the same prompts, batch by batch; after each batch those t
 comparison is Student's t on the prompts' paired log ratios, at the family's error divided by the number of rivals and
 by the number of looks (both fixed beforehand), so that the best one leaves with at most that probability, however the
 race goes: Bonferroni's inequality over all the tests that could throw it out.
+
+All answers of a candidate in a look come in one stretch, and a busy stretch of the machine slows all of them: prompts
+alone do not tell that from a slow candidate. So nobody leaves who was not slower in each look, and after but one
+look only who is slower by more than machines drift.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from fleetctl.bench.statistics import Values, log_ratios, student_quantile
 from fleetctl.errors import Exit, FleetError
 
 FAMILY_ERROR = 0.05
+DRIFT = 0.8
+"""After one look a candidate leaves that is surely below this share of another one."""
 FEWEST_PROMPTS = 3
 """Prompts that a comparison needs: below, nobody leaves."""
 
@@ -44,10 +50,12 @@ class Race:
     dropped: dict[str, str] = field(default_factory=dict)
     _looked: int = 0
     _speeds: dict[str, dict[tuple[str, int], float]] = field(default_factory=lambda: defaultdict(dict))
+    _looks: list[set[tuple[str, int]]] = field(default_factory=lambda: [set()])
 
     def add(self, name: str, speeds: Values) -> None:
-        """More tokens per second of one candidate, by (prompt, repeat)."""
+        """What one candidate brought for the next look: tokens per second by (prompt, repeat)."""
         self._speeds[name].update(speeds)
+        self._looks[-1].update(speeds)
 
     def drop(self, name: str, why: str) -> None:
         """Take a candidate out that cannot be measured."""
@@ -81,6 +89,7 @@ class Race:
         running = self.running
         found = [worst for name in running if (worst := self._beaten(name, running)) is not None]
         self.out += found
+        self._looks.append(set())
         return found
 
     def ratio(self, name: str, other: str) -> float | None:
@@ -90,7 +99,11 @@ class Race:
 
     def _beaten(self, name: str, running: list[str]) -> Elimination | None:
         """By which of the others ``name`` is beaten most clearly, if by any."""
-        rivals = [(self._highest(name, other), other) for other in running if other != name]
+        rivals = [
+            (self._highest(name, other), other)
+            for other in running
+            if other != name and self._slower_each_time(name, other)
+        ]
         high, by = min(rivals, default=(math.inf, ""))
         if high >= 1:
             return None
@@ -105,7 +118,20 @@ class Race:
             return math.inf
         share = self.error / (max(1, len(self.names) - 1) * self.looks)
         width = student_quantile(1 - share, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-        return math.exp(fmean(logs) + width)
+        high = math.exp(fmean(logs) + width)
+        return high if high < DRIFT or self._shared_looks(name, other) > 1 else max(1.0, high)
+
+    def _slower_each_time(self, name: str, other: str) -> bool:
+        return all(fmean(logs) < 0 for logs in self._by_look(name, other))
+
+    def _shared_looks(self, name: str, other: str) -> int:
+        return len(self._by_look(name, other))
+
+    def _by_look(self, name: str, other: str) -> list[list[float]]:
+        """The log ratios of each look in which both were measured."""
+        mine, theirs = self._speeds[name], self._speeds[other]
+        rows = [[key for key in look if key in mine and key in theirs] for look in self._looks]
+        return [[math.log(mine[key] / theirs[key]) for key in row] for row in rows if row]
 
     def _paired(self, name: str, other: str) -> list[float]:
         """One log ratio a prompt: the mean over the repeats that both have."""

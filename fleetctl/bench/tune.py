@@ -27,7 +27,7 @@ from fleetctl.transport.agent import open_agent
 
 LOOKS = 4
 HELD_OUT = 1 / 3
-CHECK_ROUNDS = 2
+CHECK_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Tune:
                 exit=Exit.PREFLIGHT,
             )
         others = {name: speeds(self._checked[name]) for name in against if speeds(self._checked[name])}
-        checks = check(mine, others, self._job.suite.seed)
+        checks = check(mine, others, self._job.suite.seed, self._points[choice].copies)
         advice, why = advise(choice, self._incumbent, checks)
         advised = self._points[advice]
         return Tuning(

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import yaml
@@ -14,7 +15,7 @@ import yaml
 from fleetctl.bench.points import Planned
 from fleetctl.bench.prompts import Prompt
 from fleetctl.bench.race import FEWEST_PROMPTS, Elimination, Race
-from fleetctl.bench.statistics import CONFIDENCE, Interval, Values, differs, paired_ratio
+from fleetctl.bench.statistics import CONFIDENCE, Interval, Values, differs, log_ratios, paired_ratio
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Argument, Host, default_unit
 
@@ -122,17 +123,27 @@ def rivals(race: Race, choice: str, incumbent: str | None, points: Mapping[str, 
     return [name for name in found if name is not None]
 
 
-def check(choice: Values, others: Mapping[str, Values], seed: int) -> list[Check]:
-    """The choice beside each of ``others``, all together with the usual confidence (Bonferroni)."""
+def check(choice: Values, others: Mapping[str, Values], seed: int, copies: int = 1) -> list[Check]:
+    """The choice beside each of ``others``, all together with the usual confidence (Bonferroni).
+
+    A difference must show in each round (``copies`` repeats) too: a busy stretch of the machine lasts for one.
+    """
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(others))
     found = []
     for name, speeds in others.items():
         ratio = paired_ratio(choice, speeds, seed=seed, confidence=confidence)
         verdict: Verdict = "not significant"
-        if differs(ratio):
+        if differs(ratio) and _same_way_each_round(choice, speeds, copies):
             verdict = "confirmed" if ratio.mean > 1 else "contradicted"
         found.append(Check(name, ratio, verdict))
     return found
+
+
+def _same_way_each_round(choice: Values, other: Values, copies: int) -> bool:
+    rounds: defaultdict[int, list[float]] = defaultdict(list)
+    for (_, repeat), log in log_ratios(choice, other).items():
+        rounds[(repeat - 1) // copies].append(log)
+    return len({fmean(logs) > 0 for logs in rounds.values()}) == 1
 
 
 def advise(choice: str, incumbent: str | None, checks: Sequence[Check]) -> tuple[str, str]:

@@ -108,6 +108,7 @@ def run(
     """
     from dataclasses import replace
 
+    from fleetctl.bench.loadgen import check_name
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
 
@@ -119,6 +120,8 @@ def run(
         "order": order,
         "time_limit": time_limit,
     }
+    if by is not None:
+        check_name(by)
     job = replace(prepare(fleet, host, services or [], suite, prompts, limit, changes), by=by)
     output = Output(json=json)
     if plan:

@@ -79,6 +79,25 @@ def test_a_prompt_that_failed_for_one_is_left_out_of_its_pairs_only() -> None:
     assert race.ratio("b", "a") == pytest.approx(math.prod(5 / (10 + n / 10) for n in range(5)) ** 0.2)
 
 
+def test_a_busy_stretch_in_one_look_throws_nobody_out() -> None:
+    """All prompts of a look are slowed alike: sure by the prompts, and yet nothing."""
+    race = Race(["a", "b"], 3)
+    for look, slowed in enumerate((0.85, 1.3, 0.6)):
+        for prompt in range(5):
+            race.add("a", {(f"p{prompt}", look): 20.0 + prompt})
+            race.add("b", {(f"p{prompt}", look): (20.0 + prompt) * slowed * (1 + prompt / 1000)})
+        assert race.look() == []
+
+
+def test_who_is_slower_in_each_of_two_looks_leaves() -> None:
+    race = Race(["a", "b"], 2)
+    for look in (1, 2):
+        for prompt in range(4):
+            race.add("a", {(f"p{prompt}{look}", look): 20.0 + prompt})
+            race.add("b", {(f"p{prompt}{look}", look): (20.0 + prompt) * (0.9 + prompt / 1000)})
+        assert [gone.name for gone in race.look()] == (["b"] if look == 2 else [])
+
+
 @given(st.integers(1, 60), st.integers(1, 8))
 def test_batches_are_all_the_prompts_in_order_and_none_too_small(count: int, looks: int) -> None:
     prompts = [f"p{number}" for number in range(count)]

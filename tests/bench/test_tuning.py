@@ -70,6 +70,16 @@ def test_a_check_tells_better_from_worse_from_neither() -> None:
     assert found[0].ratio.confidence == pytest.approx(1 - 0.05 / 3)
 
 
+def test_a_difference_that_one_round_contradicts_is_none() -> None:
+    mine = _speeds(20)
+    other = {
+        (prompt, repeat): value * (0.5 if repeat == 1 else 1.05) for (prompt, repeat), value in mine.items()
+    }
+    (found,) = check(mine, {"other": other}, seed=1)
+    assert found.ratio.low is not None and found.ratio.low > 1
+    assert found.verdict == "not significant"
+
+
 @pytest.mark.parametrize(
     ("others", "incumbent", "advice", "word"),
     [
