@@ -165,7 +165,7 @@ def install(work: Work) -> None:
     if there["fragment"] or there["file"]["kind"] != "absent":
         systemd.daemon_reload()
     else:
-        systemd.take_in(unit)
+        systemd.take_in(unit, systemd.UNITS / unit)
     work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place")
 
 

@@ -107,10 +107,10 @@ def daemon_reload() -> None:
     return _act("daemon-reload")
 
 
-def take_in(unit: str) -> None:
-    """Make systemd know the unit's file as it is; one that it has not read yet needs no reload of all units."""
+def take_in(unit: str, file: Path) -> None:
+    """Make systemd know the unit by this file; one that it has not read yet needs no reload of all units."""
     known = show([unit])[unit]
-    at_its_place = known.get("FragmentPath") == str(UNITS / unit)
+    at_its_place = known.get("FragmentPath") == str(file)
     if known.get("LoadState") != "loaded" or not at_its_place or known.get("NeedDaemonReload") != "no":
         daemon_reload()
 
