@@ -134,6 +134,12 @@ class Six:
         said = self.lab.run(self.machine(host), f"systemctl is-active {unit}", check=False).stdout
         return said.strip() == "active"
 
+    def logins(self, machine: str) -> int:
+        """Logins that the machine's sshd has taken so far, this one too."""
+        return int(
+            self.lab.run(machine, "journalctl -q -t sshd -o cat | grep -c '^Accepted publickey'").stdout
+        )
+
     def serving(self) -> list[str]:
         return [host for host in HOSTS if self.active(host)]
 
@@ -177,7 +183,9 @@ def test_canary_first_then_the_rest_and_a_record_of_it(six: Six) -> None:
     assert lines[-1]["end"] == 0 and len(lines[-1]["done"]) == 5
     path = next((six.folder / ".fleetctl/rollouts").iterdir())
     assert path.stat().st_mode & 0o777 == 0o600
+    before = six.logins("ct129")
     again = six.fleet("deploy", "@all,!h6", "--service", "one")
+    assert six.logins("ct129") - before == 3 + 1, "one login a host (h1, h3, h5), and this look's own"
     assert again["unchanged"] == ["h1", "h2", "h3", "h4", "h5"] and again["exit"] == 0
 
 
