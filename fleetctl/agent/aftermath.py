@@ -33,6 +33,17 @@ class Aftermath:
         text, there = self._work.new["unit_text"], self._work.before["units"][self._new]
         return trial.is_as_it_was(text, there) or trial.stands(self._new, str(text))
 
+    def old_is_back(self) -> bool:
+        """Whether a boot has brought the old service, or the unit's old text, before the commit came so far."""
+        if self._old is None or not self.runs(self._old):
+            return False
+        if self._new != self._old:
+            return not self.runs(self._new)
+        text = self._work.new["unit_text"]
+        as_it_was = trial.is_as_it_was(text, self._work.before["units"][self._new])
+        committed = files.read_text(str(systemd.UNITS / self._new)) == text
+        return not as_it_was and not committed and not self.is_ours()
+
     def superseded(self) -> str:
         """What somebody else has made of the slot since, so that nothing is undone; empty where nobody has."""
         return self._recorded() or self._taken() or self._by_hand() or self._retired()

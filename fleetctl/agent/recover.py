@@ -90,7 +90,7 @@ def _finish(work: Work, found: Aftermath) -> Optional[Json]:
     None where it does not, or where a boot in the middle of the commit has brought the old one back.
     """
     unit, old = work.new["unit"], work.old
-    if old is not None and not work.same_unit and found.runs(old["unit"]) and not found.runs(unit):
+    if found.old_is_back():
         return None
     try:
         trial.make_last(unit, work.new["unit_text"], work.before["units"][unit])

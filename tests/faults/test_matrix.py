@@ -19,7 +19,7 @@ CHOSEN = [
     Cell(SWAP, Point("stop", "end")),
     Cell(SWAP, Point("commit", "systemd.disable")),
     Cell(REDEPLOY, Point("install", "end")),
-    Cell(REDEPLOY, Point("health")),
+    Cell(REDEPLOY, Point("commit")),
     Cell(SWAP_BACK, Point("restore-start")),
     Cell(REDEPLOY_BACK, Point("restore-units", "end")),
 ]
