@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 from fleetctl.agent import net, paths, record, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.parts import Parts
+from fleetctl.agent.router import Router
 
 STATE = Path(paths.ROOT)
 LOCKS = Path(paths.LOCKS)
@@ -78,7 +79,17 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
         "unfinished": {} if held else record.unsettled(slot),
         "health": slot_health(port_in_use(place, state), metrics),
         "environment_there": Path(environment).is_dir() if environment else None,
+        "routed": routed(slot, place, state),
     }
+
+
+def routed(slot: str, place: Dict[str, Any], state: Dict[str, Any]) -> Optional[str]:
+    """What the router in front of a slot says of the place in use (``UP``, ``DRAIN``, ``MAINT``, ``DOWN``); or None."""
+    if not place.get("router"):
+        return None
+    is_spare = port_in_use(place, state) != place["port"]
+    seen = Router(place["router"]).server(f"{slot}-spare" if is_spare else slot)
+    return seen.status if seen else None
 
 
 def ports_of(slots: Dict[str, Dict[str, Any]]) -> List[int]:

@@ -31,6 +31,8 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
     if unread:
         path = f"{SLOTS}/{slot}.json"
         fix = f"see {path} and systemd there; nothing was changed"
+        if "PermissionError" in unread[0]:
+            fix = "it needs root: `ssh: {sudo: true}` in the host's file of the inventory, or `ssh: {user: root}`"
         if DAMAGED in unread[0]:
             fix = f"remove it: `rm {path}` there; the next deploy adopts the unit that serves, and only what was "
             fix += "there before it is forgotten"

@@ -91,7 +91,7 @@ def deploy_nodes(
             old = current_target(host, slot, facts)
             if host.name not in nodes:
                 return _part(host, slot, agent, facts, old, vacant_target(slot))
-            needs = survey_needs(fleet, host, service, agent, facts, on_event)
+            needs = survey_needs(fleet, host, service, agent, facts, _of(host, on_event))
             new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
             return _part(host, slot, agent, facts, old, new, needs)
 
@@ -169,6 +169,11 @@ def run_parts(
         nodes.append(Node(part.host, part.agent, replace(whole, gates=at)))
     results = Together(nodes, interrupt, on_event).run()
     return {**results[parts[0].host.name], "hosts": results}
+
+
+def _of(host: Host, on_event: OnEvent) -> OnEvent:
+    """Events with their host."""
+    return lambda event: on_event({"host": host.name, **event})
 
 
 @contextmanager
@@ -253,14 +258,14 @@ def _bring(parts: Sequence[Part], on_event: OnEvent) -> None:
         if part.needs:
             require_room(part.host, part.needs.wants)
         if part.treatment:
-            admit(part.treatment, on_event)
+            admit(part.treatment, _of(part.host, on_event))
     by_name = {part.host.name: part for part in parts}
 
     def bring(host: Host) -> None:
         part = by_name[host.name]
         if part.needs:
-            part.needs.bring(on_event)
-            part.needs.verify(on_event)
+            part.needs.bring(_of(host, on_event))
+            part.needs.verify(_of(host, on_event))
 
     ends = on_hosts([part.host for part in parts], bring)
     for end in ends.values():

@@ -107,6 +107,9 @@ def _routed(host: Host, slot: Slot, facts: Facts) -> list[str]:
     said = f"behind the router {router.name}, port {router.port}"
     if facts["units"].get(host.services[router.name].unit, {}).get("ActiveState") != "active":
         said += f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
+    routed = facts["slots"][slot.name].get("routed")
+    if routed and not routed.startswith("UP") and not facts["slots"][slot.name]["locked_by"]:
+        said += f", which sends it nothing: it is {routed} there"
     return [said]
 
 

@@ -46,11 +46,15 @@ def as_filled(host: Host, facts: Mapping[str, Any]) -> Host:
 
 
 def asked_slots(host: Host) -> dict[str, Any]:
-    """``slots`` of the agent's calls: each slot's place, and the spare one where it has one."""
-    return {
-        name: {"port": slot.port, "gpus": slot.gpus} | ({"spare_port": slot.spare.port} if slot.spare else {})
-        for name, slot in host.slots.items()
-    }
+    """``slots`` of the agent's calls: each slot's place, its spare one, and the router in front of it."""
+    found: dict[str, Any] = {}
+    for name, slot in host.slots.items():
+        found[name] = {"port": slot.port, "gpus": slot.gpus}
+        if slot.spare:
+            found[name]["spare_port"] = slot.spare.port
+        if router := routing(host, host, name):
+            found[name]["router"] = router
+    return found
 
 
 def is_spare(host: Host, slot: str) -> bool:

@@ -46,8 +46,7 @@ def test_without_sudo_the_way_on_is_named(ops: Site) -> None:
     ops.run("status", "ct200")
     ops.ssh.pop("sudo")
     ops.write()
-    said = ops.run("deploy", "ct200", expect=5)
-    assert "needs root" in said
+    assert "needs root" in ops.run("deploy", "ct200", expect=5)
     assert "ssh: {sudo: true}" in said
 
 

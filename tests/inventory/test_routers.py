@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,20 @@ def test_a_routers_unit_has_a_server_for_each_place_whichever_is_in_use() -> Non
         "second",
     ]
     assert "balance roundrobin" in units["fan"]
+
+
+def test_haproxy_takes_the_configuration_in_a_routers_unit() -> None:
+    fleet = replace(load_fleet(CASES / "routers-good", "."), root=REPOSITORY)
+    for name in ("front", "fan"):
+        text = render_unit(fleet, fleet.hosts["alpha"], name, "").text
+        lines = [
+            line.partition("=")[2] for line in text.splitlines() if line.startswith("StandardInputText=")
+        ]
+        checked = subprocess.run(
+            ["/usr/sbin/haproxy", "-c", "-f", "/dev/stdin"],
+            input="\n".join(lines) + "\n",
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
+        assert checked.returncode == 0, checked.stderr

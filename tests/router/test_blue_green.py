@@ -33,6 +33,7 @@ def test_no_request_fails_when_the_service_is_swapped_again_and_again(site: Site
     site.run("swap", "one", "two", "--blue-green")
     load.more(1000)
     load.stop()
+    print(f"{load.total} requests answered, {len(load.failed)} failed: {dict(load.answers)}")
     assert load.failed == []
     assert load.refused == 0
     assert load.answers["one"] > 500
@@ -74,6 +75,7 @@ def test_what_cannot_be_proven_gets_no_request_and_the_old_one_never_stops(site:
     assert [name for name, unit in units.items() if site.active(unit) == "active"] == [left]
 
 
+@pytest.mark.faults
 def test_a_router_that_restarts_in_the_middle_still_sends_nothing_to_what_is_not_proven(site: Site) -> None:
     load = serving(site)
     site.service("one", load=6, tokens=1000)
@@ -109,6 +111,11 @@ def test_a_plain_swap_behind_a_router_tells_it_too_and_goes_back(site: Site) -> 
     status = site.status()
     assert (status["port"], status["health"]) == (site.port + 1, "ready")
     assert f"behind the router {site.slot}-front, port {site.port}" in status["notes"]
+    tell = f"""python3 -c 'import socket; s = socket.socket(socket.AF_UNIX);
+s.connect("/run/fleetctl-router-{site.slot}-front/admin.sock");
+s.sendall(b"set server slots/{site.slot} state drain\\n"); s.recv(9)'"""
+    site.lab.run("ct200", tell)
+    assert any("sends it nothing: it is DRAIN" in note for note in site.status()["notes"])
     site.lab.run("ct200", f"systemctl stop fleetctl-{site.slot}-front.service")
     said = site.run("swap", "two", "one", "--host", "ct200", "--blue-green", expect=5)
     assert f"fleetctl deploy ct200 --service {site.slot}-front" in said
@@ -116,6 +123,7 @@ def test_a_plain_swap_behind_a_router_tells_it_too_and_goes_back(site: Site) -> 
     assert "no service one" in no_room
 
 
+@pytest.mark.faults
 def test_a_power_cut_leaves_the_one_that_is_enabled_and_the_router_finds_it(site: Site) -> None:
     serving(site).stop()
     site.service("two", load=30)

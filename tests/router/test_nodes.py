@@ -79,6 +79,7 @@ def test_a_smaller_service_leaves_no_node_behind_and_gives_them_back(site: Site)
     assert active(site, "big") == BOTH
 
 
+@pytest.mark.faults
 def test_where_the_controller_is_lost_all_nodes_are_as_they_were(site: Site) -> None:
     site.service("small")
     site.run("deploy", "ct200", "--service", "small")
