@@ -31,7 +31,7 @@ $(VENV)/.ready: pyproject.toml $(VENV)/.system
 	$(PIP) install --progress-bar on -e '.[dev]'
 	@touch $@
 
-$(VENV)/.system:
+$(VENV)/.system: Makefile
 	@command -v systemd-nspawn sshd ip rsync sudo zsh fish tcsh haproxy >/dev/null && $(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "== system packages: $(SYSTEM)"; \
 	       $(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy $(SYSTEM); }
@@ -48,7 +48,7 @@ $(VENV)/.look: $(VENV)/.system
 
 # Every fault at every step; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
 faults: $(VENV)/.ready
-	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_SEQUENCES=20 $(BIN)/python -m pytest -m "faults or lab" tests/faults $(ARGS)
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_SEQUENCES=20 $(BIN)/python -m pytest -m "faults or lab" tests/faults tests/router $(ARGS)
 	$(BIN)/python -m tests.faults.report --take
 
 bench-doctor: $(VENV)/.ready

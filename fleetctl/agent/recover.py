@@ -126,6 +126,7 @@ def _leave(work: Work, found: Aftermath, reason: str, since: str) -> Json:
             ended = trial.end(unit)
             systemd.daemon_reload()
             work.record.ok("done" if ended else "nothing was on trial")
+        routing.release(work)
     except (Failed, AgentError, OSError) as error:
         work.record.fail(str(error))
         problems.add(str(error))

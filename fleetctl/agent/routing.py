@@ -73,6 +73,14 @@ def close_old(work: Work) -> None:
             router.tell(router.old, CLOSED)
 
 
+def release(work: Work) -> None:
+    """Leave it to the router's health checks which of the slot's places gets requests."""
+    router = work.router
+    if router is not None and router.runs():
+        for place in dict.fromkeys((router.old, router.new)):
+            router.tell(place, READY)
+
+
 def restore(work: Work) -> None:
     """Send requests to the old service again; what the new one has in flight is let finish."""
     router = work.router

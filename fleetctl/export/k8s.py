@@ -208,9 +208,9 @@ def _volumes(host: Host, service: Service) -> tuple[list[Json], list[Json]]:
 
 
 def _variables(service: Service, given: Mapping[str, Argument]) -> list[Json]:
-    """The container's variables; what looks like a secret, in them or in an argument, comes from a Secret."""
+    """The container's variables; secrets, and what looks like one in them or in an argument, come from a Secret."""
     found: list[Json] = []
-    hidden = [name for name, value in service.env.items() if is_secret(name, value)]
+    hidden = [*service.secrets, *(name for name, value in service.env.items() if is_secret(name, value))]
     for name in [*hidden, *(_hidden_variable(name) for name in _hidden(given))]:
         key = {"name": object_name(service.name), "key": name}
         found.append({"name": name, "valueFrom": {"secretKeyRef": key}})

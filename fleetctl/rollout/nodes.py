@@ -92,7 +92,14 @@ def deploy_nodes(
             if host.name not in nodes:
                 return _part(host, slot, agent, facts, old, vacant_target(slot))
             needs = survey_needs(fleet, host, service, agent, facts, _of(host, on_event))
-            new = build_target(fleet, host, service_name, needs.environment_path, needs.environment_digest)
+            new = build_target(
+                fleet,
+                host,
+                service_name,
+                needs.environment_path,
+                needs.environment_digest,
+                secrets_file=needs.secrets_file,
+            )
             return _part(host, slot, agent, facts, old, new, needs)
 
         hosts = [_view(fleet, head, service_name, name) for name in agents]

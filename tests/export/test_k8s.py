@@ -113,13 +113,16 @@ def test_a_spare_place_is_a_surge_and_replicas_are_replicas() -> None:
 
 def test_secrets_are_not_written() -> None:
     token, key = "hf_abcdefghijklmnopqrstuvwx", "sk-0123456789abcdef0123"
-    fleet, host = with_service(env={"HF_TOKEN": token, "PLAIN": "$(x) text"}, args={"api-key": key})
+    fleet, host = with_service(
+        env={"HF_TOKEN": token, "PLAIN": "$(x) text"}, args={"api-key": key}, secrets={"KEY": "env:KEY"}
+    )
     objects = export_services(fleet, host, ["dflash"], "image:1", None)
     check(objects)
     assert token not in as_yaml(objects) and key not in as_yaml(objects)
     (container,) = objects[0]["spec"]["template"]["spec"]["containers"]
     found = {entry["name"]: entry for entry in container["env"]}
     assert found["HF_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "dflash", "key": "HF_TOKEN"}
+    assert found["KEY"]["valueFrom"]["secretKeyRef"] == {"name": "dflash", "key": "KEY"}
     assert found["ARGUMENT_API_KEY"]["valueFrom"]["secretKeyRef"]["key"] == "ARGUMENT_API_KEY"
     assert container["args"][container["args"].index("--api-key") + 1] == "$(ARGUMENT_API_KEY)"
     assert found["PLAIN"]["value"] == "$$(x) text"
