@@ -36,8 +36,12 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
         if DAMAGED in unread[0]:
             fix = f"remove it: `rm {path}` there; the next deploy adopts the unit that serves, and only what was "
             fix += "there before it is forgotten"
+        what = "the host could not say what fills the slot"
+        if "PermissionError" in unread[0]:
+            what = "needs root: this user may not read what fills the slot"
+            fix = "`ssh: {sudo: true}` in the host's file of the inventory, or log in as root: `ssh: {user: root}`"
         raise FleetError(
-            "the host could not say what fills the slot",
+            what,
             where=f"{host.host}, slot {slot}",
             fix=fix,
             evidence=unread,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,10 +19,20 @@ echo "Welcome to ct200, where 3 updates wait"; printf 'no newline'; echo "to std
 def changed(site: Site, do: str, undo: str) -> Iterator[None]:
     """The host with something done to it, and undone at the end."""
     site.lab.run("ct200", do)
+    _until_sshd_answers(site)
     try:
         yield
     finally:
         site.lab.run("ct200", undo)
+        _until_sshd_answers(site)
+
+
+def _until_sshd_answers(site: Site) -> None:
+    """An sshd that reads its configuration again takes no connection for a moment."""
+    end = time.monotonic() + 20
+    while site.lab.run("ct200", "true", check=False).returncode == 255:
+        assert time.monotonic() < end, "sshd does not come back"
+        time.sleep(0.1)
 
 
 def deployed(site: Site) -> None:
