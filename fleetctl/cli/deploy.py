@@ -59,7 +59,14 @@ def deploy(
     services = select_services(chosen, service=service, mode=mode, slot=slot)
     request = Request(
         fleet,
-        {"kind": "deploy", "service": service, "mode": mode, "slot": slot, "fix": fix},
+        {
+            "kind": "deploy",
+            "service": service,
+            "mode": mode,
+            "slot": slot,
+            "fix": fix,
+            "blue_green": blue_green,
+        },
         slots={host.name: host.services[services[host.name]].slot for host in chosen},
         services=services,
         pace=pace(max_parallel, canary, max_failures, pause),

@@ -51,7 +51,7 @@ def swap(
     chosen = select_swaps(fleet, old, new, hosts)
     request = Request(
         fleet,
-        {"kind": "swap", "old": old, "new": new, "fix": fix},
+        {"kind": "swap", "old": old, "new": new, "fix": fix, "blue_green": blue_green},
         slots={host.name: host.services[new].slot for host in chosen},
         services={host.name: new for host in chosen},
         pace=pace(max_parallel, canary, max_failures, pause),
