@@ -86,7 +86,7 @@ def test_after_a_kill_it_goes_on_and_brings_back_what_stood_there_first(fleet: S
 
     said = fleet.run("sweep", "ct200", "quick", "--repeats", "1")
     whole = last(fleet)
-    assert said.count(f"measured before, in run {killed.run.id}") == 1
+    assert said.count(f"measured before, in run {killed.run.id}") >= 1
     assert whole.end.outcome == "done" and set(ends(whole)) == {4, 8, 32}
     assert serving(fleet) == "good" and not list((fleet.folder / ".fleetctl/standing").iterdir())
 
