@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sys
@@ -51,8 +52,7 @@ def start(args: Json, emit: Emit) -> Json:
         raise
     except OSError as error:
         _forget(folder)
-        fix = "free some space: `fleetctl env list` shows old environments; nothing was changed"
-        raise AgentError(str(error), where=str(folder), fix=fix, exit=PREFLIGHT) from error
+        raise _unwritten(error, folder) from error
     settles = record.unsettled(slot, but=plan["id"])
     refused = _begin(slot, folder, plan)
     if refused is not None:
@@ -82,6 +82,14 @@ def settle(args: Json, emit: Emit) -> Json:
 def _forget(folder: Path) -> None:
     bootunit.disarm(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _unwritten(error: OSError, folder: Path) -> AgentError:
+    """The record, or what settles it at the next boot, could not be written: nothing was begun."""
+    what, fix = str(error), "free some space: `fleetctl env list` shows old environments; nothing was changed"
+    if error.errno == errno.EROFS and error.filename:
+        what, fix = f"{Path(error.filename).parent} is read-only", "mount it writable; nothing was changed"
+    return AgentError(what, where=str(folder), fix=fix, exit=PREFLIGHT)
 
 
 def checked(plan: Any) -> Json:
