@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.environment import weights
+from fleetctl.environment import wheelhouse
 from fleetctl.environment.weights import fingerprint
 from fleetctl.errors import Exit, FleetError
 
@@ -33,8 +33,8 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
     source = model(tmp_path / "a", config="{}", weights="www")
     first = fingerprint(source, tmp_path / "c")
     read: list[str] = []
-    real = weights.sha256
-    monkeypatch.setattr(weights, "sha256", lambda path: (read.append(path.name), real(path))[1])
+    real = wheelhouse.sha256
+    monkeypatch.setattr(wheelhouse, "sha256", lambda path: (read.append(path.name), real(path))[1])
     assert fingerprint(source, tmp_path / "c") == first
     assert read == []
     (source / "weights").write_text("wwx")
