@@ -28,7 +28,11 @@ def ops(site: Site) -> Iterator[Site]:
     site.ssh |= {"user": USER}
     site.write()
     yield site
-    site.lab.run("ct200", f"rm -rf {SUDOERS} /srv/fleetctl-test")
+    site.lab.run(
+        "ct200",
+        f"rm -rf {SUDOERS} /srv/fleetctl-test; userdel --force --remove {USER} 2>/dev/null",
+        check=False,
+    )
 
 
 def become_root(site: Site, rule: str = "NOPASSWD: ALL") -> None:
