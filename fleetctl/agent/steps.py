@@ -227,7 +227,8 @@ def confirm(work: Work) -> None:
     """A last look: a service that died while it was committed is not left as the slot's."""
     unit = work.new["unit"]
     state = systemd.show([unit])[unit]
-    if state.get("ActiveState") != "active" or state.get("MainPID", "0") == "0":
+    no_process = "process" in probes.rungs_of(work.new) and state.get("MainPID", "0") == "0"
+    if state.get("ActiveState") != "active" or no_process:
         evidence = [f"journal: {line[:400]}" for line in watch.tail(unit)]
         raise Failed(f"{unit} ended while it was committed", evidence)
 
