@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,8 +108,12 @@ class RentedSite(Site):
     lab: Rented
 
     def active(self, name: str) -> str:
-        """supervisord's word on the service."""
-        said = self.lab.supervisorctl(f"status {self.slot}-{name}").split()
+        """supervisord's word on the service, once it is neither starting (its first second) nor stopping."""
+        for _ in range(50):
+            said = self.lab.supervisorctl(f"status {self.slot}-{name}").split()
+            if len(said) < 2 or said[1] not in ("STARTING", "STOPPING"):
+                break
+            time.sleep(0.1)
         return said[1] if len(said) > 1 else ""
 
 
