@@ -6,6 +6,7 @@ import base64
 import configparser
 import glob
 import http.client
+import os
 import socket
 import xmlrpc.client
 from pathlib import Path
@@ -34,7 +35,7 @@ def config_path() -> Optional[Path]:
             continue
         if not any(word.rpartition(b"/")[2] == b"supervisord" for word in words[:2]):
             continue
-        if not _is_ours(Path(command).parent / "root"):
+        if not _is_ours(Path(command).parent / "ns/mnt"):
             continue
         for word, following in zip(words, [*words[1:], b""]):
             if word in (b"-c", b"--configuration"):
@@ -45,10 +46,10 @@ def config_path() -> Optional[Path]:
     return None
 
 
-def _is_ours(root: Path) -> bool:
+def _is_ours(mounts: Path) -> bool:
     """Whether a process sees the same files; one in a container of this host does not."""
     try:
-        return root.samefile("/")
+        return os.readlink(mounts) == os.readlink("/proc/self/ns/mnt")  # noqa: PTH115
     except OSError:
         return False
 

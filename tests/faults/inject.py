@@ -51,7 +51,7 @@ def kill_rollouts_and_recovery(site: Site) -> None:
     for slot in site.slots:
         script = f"""
 systemctl kill -s KILL --kill-who=main {rollout_unit(slot)}
-until systemctl show -P SubState {rollout_unit(slot)} | grep -qv running; do sleep 0.02; done
+until systemctl show -P SubState {rollout_unit(slot)} | grep -qE '^(stop-post|failed|dead)$'; do sleep 0.02; done
 systemctl kill -s KILL --kill-who=all {rollout_unit(slot)}
 until systemctl is-failed -q {rollout_unit(slot)} || ! systemctl is-active -q {rollout_unit(slot)}; do sleep 0.02; done
 """
