@@ -66,6 +66,7 @@ def test_any_login_shell_and_one_that_prints(site: Site, shell: str, starts: str
     with changed(site, f"{do}; usermod -s {shell} root", undo):
         assert site.lab.run("ct200", "echo here").stdout.endswith("here\n")
         reached(site)
+    site.lab.run("ct200", "rm -rf /root/.config /root/.local /root/.cache")
 
 
 def quoted(text: str) -> str:
