@@ -15,6 +15,7 @@ from fleetctl.doctor.signatures import ROWS, SIGNATURES, by_id
 from fleetctl.doctor.signatures.words import words
 
 DIGITS = b"0123456789"
+SMALL = b"abcdefghijklmnopqrstuvwxyz "
 INDENT = b"    "
 THROWN = re.compile(r"\s*what\(\):\s+(.*)")
 NO_CODE = (b"|", b"+", b"M")
@@ -64,8 +65,8 @@ class Analysis:
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._known = Signatures(_TABLE, thorough=True)
         extra = (*_MARKS, *_OTHERS, *_words_of_warnings())
-        self._fragments = _bytes((*self._known.fragments, *extra))
-        self._certain = _bytes((*Signatures(_TABLE).fragments, *extra))
+        self._fragments = _rare(_bytes((*self._known.fragments, *extra)))
+        self._certain = _rare(_bytes((*Signatures(_TABLE).fragments, *extra)))
         self._dull: set[bytes] = set()
         self._asked: dict[str, dict[str, Any] | None] = {}
         self._plain = Assembler()
@@ -94,7 +95,8 @@ class Analysis:
         # Where line after line was never seen before, only what is certain or looks suspicious is looked for.
         is_repeating = self.number < MANY or len(together) * 4 < len(block)
         fragments = self._fragments if is_repeating else self._certain
-        possible = [fragment for fragment in fragments if fragment in together]
+        there = set(together.translate(None, SMALL))
+        possible = [one for one, rare in fragments if rare <= there and one in together]
         if not self._open and not possible:
             self._dull.update(fresh if is_repeating else ())
             self.number += len(lines)
@@ -125,7 +127,7 @@ class Analysis:
         entry = MESSAGE.search(shape)
         if entry is None or SYSTEMD in shape:
             return shape
-        return shape + self._fragments[0] if entry[1] is None else entry[1]
+        return shape + self._fragments[0][0] if entry[1] is None else entry[1]
 
     def end(self) -> None:
         """No more blocks: what was said last."""
@@ -234,6 +236,11 @@ class Analysis:
         if first is not raised and any(one.raised is first for one in self.last.exceptions):
             return
         keep(self.last.exceptions, Said(raised.number, raised.text, raised=raised))
+
+
+def _rare(fragments: Iterable[bytes]) -> tuple[tuple[bytes, frozenset[int]], ...]:
+    """Each fragment with its characters but small letters: a block that lacks one of them is not searched for it."""
+    return tuple((one, frozenset(one.translate(None, SMALL))) for one in fragments)
 
 
 def _bytes(texts: Iterable[str]) -> tuple[bytes, ...]:
