@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
@@ -55,7 +56,8 @@ class Host:
 
     def close(self) -> None:
         """End the session, and the agent with it."""
-        self._stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
         self._session.wait(10)
 
     def call(
