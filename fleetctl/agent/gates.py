@@ -39,7 +39,7 @@ def hold(work: Work, gate: str) -> None:
         return
     folder, unit = work.record.folder, work.new["unit"]
     work.record.begin(f"hold-{gate}", "the other nodes")
-    began = systemd.show([unit])[unit] if gate == "commit" else {}
+    began = systemd.show([unit])[unit] if gate == "commit" and not work.empties else {}
 
     def look() -> Optional[str]:
         if _word(folder, gate).exists():

@@ -30,6 +30,7 @@ from fleetctl.cli import (
     rollback,
     rollouts_list,
     status,
+    stop,
     swap,
     sweep,
     tune,
@@ -80,6 +81,7 @@ app.command("facts")(facts.facts)
 app.command("deploy")(deploy.deploy)
 app.command("swap")(swap.swap)
 app.command("rollback")(rollback.rollback)
+app.command("stop")(stop.stop)
 app.command("sweep")(sweep.sweep)
 app.command("tune")(tune.tune)
 app.command("rollouts")(rollouts_list.rollouts)

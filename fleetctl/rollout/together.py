@@ -168,7 +168,7 @@ class Together:
         if code == Exit.NOT_RESTORED:
             fix = "deploy again once every node can be reached: all of them start and stop as one"
         return FleetError(
-            f"{lead.plan.kind} of {lead.plan.new.service} over {len(self._nodes)} hosts: "
+            f"{lead.plan.kind} of {lead.plan.subject} over {len(self._nodes)} hosts: "
             f"{'interrupted' if self._interrupt.asked else f'{first.host.name} {reason}'}; {left}",
             where=f"{first.host.name}, slot {lead.plan.slot}, rollout {first.message['id']}",
             fix=fix,
