@@ -201,7 +201,11 @@ def _notes(
             f" (`rm {path}` there; the next deploy adopts the unit that serves)" if DAMAGED in unread else ""
         )
         notes.append(unread + way_on)
-    notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
+    if owner and not lock and is_vacant(found["state"]):
+        held = owner["unit"] or f"{owner['command']} (pid {owner['pid']})"
+        notes.append(f"port {slot.port} is held by {held}, started since the slot was emptied")
+    else:
+        notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
     if state and not lock:
         notes += _drift(state, found, facts["units"].get(unit) or {})
     if remedies := _remedies(state):

@@ -50,6 +50,13 @@ def test_two_hosts_start_are_proven_and_go_back_as_one(site: Site) -> None:
     site.run("rollback", "ct200", "--slot", site.slot)
     assert generates(site) == "big"
     assert active(site, "big") == BOTH
+    assert "which ct200 leads" in site.run("stop", "ct129", "--slot", site.slot, expect=5)
+    site.run("stop", "ct200", "--slot", site.slot)
+    assert active(site, "big") == []
+    assert {site.status(host)["health"] for host in BOTH} == {"empty"}
+    site.run("rollback", "ct200", "--slot", site.slot)
+    assert generates(site) == "big"
+    assert active(site, "big") == BOTH
 
 
 def test_a_smaller_service_leaves_no_node_behind_and_gives_them_back(site: Site) -> None:
@@ -73,7 +80,7 @@ def test_a_smaller_service_leaves_no_node_behind_and_gives_them_back(site: Site)
     site.run("swap", "big", "small")
     assert generates(site) == "small"
     assert active(site, "big") == []
-    assert site.status("ct129")["service"] == "vacant"
+    assert (site.status("ct129")["service"], site.status("ct129")["health"]) == (None, "empty")
     site.run("rollback", "ct200", "--slot", site.slot)
     assert generates(site) == "big"
     assert active(site, "big") == BOTH
