@@ -20,6 +20,11 @@ def test_deploy_swap_and_rollback(site: RentedSite) -> None:
     assert (site.active("good"), site.active("new")) == ("STOPPED", "RUNNING")
     site.run("rollback", "ct200", "--slot", site.slot)
     assert (site.active("good"), site.active("new")) == ("RUNNING", "STOPPED")
+    site.run("stop", "ct200")
+    assert (site.active("good"), site.active("new")) == ("STOPPED", "STOPPED")
+    assert "autostart=false" in (site.lab.folder / f"conf.d/{site.slot}-good.conf").read_text()
+    site.run("rollback", "ct200", "--slot", site.slot)
+    assert (site.active("good"), site.active("new")) == ("RUNNING", "STOPPED")
     (slot,) = json.loads(site.run("status", "ct200", "--json"))["hosts"][0]["slots"]
     assert slot["service"] == "good"
     logged = json.loads(site.run("logs", "ct200", "good", "--json"))["lines"]
