@@ -21,7 +21,7 @@ from tests.conftest import LAB_INVENTORY, Lab
 pytestmark = pytest.mark.lab
 STANDIN = Path(__file__).parents[1] / "rollout_host" / "standin.py"
 TEMPLATES = LAB_INVENTORY.parents[1] / "templates"
-PORTS = itertools.count(33001)
+PORTS = itertools.count(28001)
 HAND = "/opt/hand"
 LAUNCH = """import argparse, json, sys
 parser = argparse.ArgumentParser(allow_abbrev=False)

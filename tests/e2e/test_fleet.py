@@ -20,7 +20,7 @@ from tests.conftest import Lab
 from tests.e2e.conftest import STANDIN, TEMPLATE, VENV
 
 MACHINES = ("ct200", "ct129")
-FIRST_PORT = 33001
+FIRST_PORT = 27001
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 

@@ -172,5 +172,5 @@ def emptied_also_where_its_gpu_is_dead_or_keeps_its_memory(site: Site) -> None:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("name", named_in(__name__))
-def test_emptying(name: str, runner: Runner) -> None:
+def test_scenario(name: str, runner: Runner) -> None:
     runner.wait(name)

@@ -52,7 +52,7 @@ class Site:
         self.lab = lab
         self.folder = folder
         self.number = next(NUMBERS)
-        self.port = 33000 + 20 * self.number
+        self.port = 26000 + 20 * self.number
         self.slot = f"r{self.number}"
         self.hosts: dict[str, dict[str, Any]] = {name: self._host(name) for name in ("ct129", "ct200")}
         (folder / "inventories").mkdir()
