@@ -116,6 +116,7 @@ class Rollout:
         self._interrupt.check()
         steps.start(work, work.new, "", probes.rungs_of(work.new))
         gates.hold(work, "commit")
+        gates.hold(work, gates.SURE)
         routing.route(work)
         self._interrupt.disarm()
         steps.commit(work)

@@ -82,6 +82,36 @@ def test_with_its_keeper_killed_too_the_next_deploy_settles_it(site: RentedSite)
     assert site.generates()
 
 
+def test_what_the_end_of_the_machine_cut_short_is_settled_when_supervisord_starts_again(
+    site: RentedSite,
+) -> None:
+    site.run("deploy", "ct200")
+    before = (site.lab.folder / f"disk/etc/systemd/system/{site.slot}-good.service").read_text()
+    for name in ("new", "good"):  # another unit, and another text of the same one
+        site.service(name, load=60)
+        process = site.start("deploy", "ct200", "--service", name)
+        site.until(process, "port")
+        site.lab.stop()
+        process.kill()
+        process.communicate()
+        site.lab.boot()
+        records = site.lab.folder / "disk/var/lib/fleetctl/rollouts"
+        last = max(records.glob(f"*-{site.slot}-*"))
+        wait_for((last / "result.json").exists, 60)
+        assert json.loads((last / "result.json").read_text())["outcome"] == "rolled-back"
+        assert site.active("good") == "RUNNING"
+        assert site.active("new") in ("STOPPED", "ERROR")
+        assert site.generates()
+        unit = site.lab.folder / f"disk/etc/systemd/system/{site.slot}-good.service"
+        assert unit.read_text() == before
+    assert "cut short" not in site.run("status", "ct200")
+    site.service("good")
+    site.service("new")
+    site.run("swap", "good", "new")
+    assert "fleetctl-settle" not in site.lab.supervisorctl("status")
+    assert not list((site.lab.folder / "conf.d").glob("fleetctl-settle-*"))
+
+
 def test_aborted_by_the_operator(site: RentedSite) -> None:
     site.run("deploy", "ct200")
     site.service("new", load=60)
