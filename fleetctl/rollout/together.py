@@ -167,25 +167,30 @@ class Together:
             self._opened.add(gate)
         for each in self._nodes:
             self._talk.submit(self._open, each, gate)
+        if gate == COMMIT:
+            late = threading.Timer(TOLD_S, self._late)
+            late.daemon = True
+            late.start()
+
+    def _late(self) -> None:
+        """Have all go back where one has not said by now that it knows that all are proven."""
+        for node in self._nodes:
+            if node.host.name not in self._waiting.get(SURE, ()) and node.result is None:
+                node.failed = node.failed or f"{HOLD}{COMMIT}: not reached for {TOLD_S:g} s"
+                self._undo(node)
 
     def _open(self, node: Node, gate: str) -> None:
-        """Open a node's gate; on a lost link by a new one, as long as the node waits for it and all go forward.
-
-        A node that does not take the word that all are proven has all of them go back.
-        """
-        end = time.monotonic() + (TOLD_S if gate == COMMIT else node.plan.gates[gate])
+        """Open a node's gate; on a lost link by a new one, as long as the node waits for it and all go forward."""
+        end = time.monotonic() + node.plan.gates[gate]
 
         def tell(agent: Agent) -> None:
-            agent.call("rollout.go", id=node.message["id"], gate=gate, timeout=10)
+            if not self._undoing:
+                agent.call("rollout.go", id=node.message["id"], gate=gate, timeout=10)
 
         try:
             tell(node.agent)
-            return
         except FleetError:
-            told = self._again(node, end, tell, lambda: self._undoing)
-        if not told and gate == COMMIT:
-            node.failed = node.failed or f"{HOLD}{gate}: not reached for {TOLD_S:g} s"
-            self._undo(node)
+            self._again(node, end, tell, lambda: self._undoing)
 
     def _undo(self, failed: Node) -> None:
         """Once one has failed: the others go back too, at once, since what was there before spans them as well.
