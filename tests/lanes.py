@@ -18,8 +18,9 @@ SECOND = (
     "tests/adoption",
     "tests/bench",
     "tests/faults",
-    "tests/router",
+    "tests/lab",
     "tests/rollout_host",
+    "tests/router",
     "tests/supervised",
 )
 ENTER = """\
