@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleetctl.agent.vacant import is_vacant
 from fleetctl.cli import complete
 
 if TYPE_CHECKING:
@@ -100,4 +101,9 @@ def when(created: Any) -> str:
 
 
 def name(target: dict[str, Any] | None) -> str:
-    return "-" if target is None else str(target.get("service") or target.get("unit") or "-")
+    """The service of a rollout's target; ``-`` for none."""
+    return (
+        "-"
+        if target is None or is_vacant(target)
+        else str(target.get("service") or target.get("unit") or "-")
+    )

@@ -155,6 +155,8 @@ def _emptying(host: Host, slot: str, old: Target | None, facts: Facts) -> Differ
         changes.append(f"stop {said}" if running else f"take {said} out of the slot; it does not run")
         if found.get("UnitFileState") == "enabled":
             changes.append(f"no longer start {old.unit} at boot")
+        if running and slot in host.routers:
+            changes.append(f"leave nobody on port {host.slots[slot].port}: what its clients ask fails")
         if running and (router := host.router_of(slot)) and len(router.slots) == 1:
             changes.append(
                 f"leave nothing behind the router {router.name}: requests to port {router.port} fail"

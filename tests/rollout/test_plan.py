@@ -13,6 +13,7 @@ from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import follow_bound
 from fleetctl.rollout.plan import Difference, Plan, difference
 from fleetctl.services.target import recorded_target
+from fleetctl.services.vacant import vacant_target
 from tests.rollout.test_status import DAMAGED, HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
 TEXT = "[Service]\nExecStart=/venv/bin/python\n"
@@ -50,6 +51,33 @@ def test_nothing_is_to_be_done() -> None:
 )
 def test_all_that_a_rollout_does_is_said(parts: dict[str, Any], changes: list[str]) -> None:
     assert [change.split()[0] for change in planned(**parts).changes] == changes
+
+
+VACANT = {**STATE, "service": "vacant", "unit": "fleetctl-vacant-native.service", "previous": STATE}
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes"),
+    [
+        ({}, []),
+        ({"state": VACANT}, []),
+        ({"state": STATE, "unit": THERE, "owner": OWNER}, ["stop", "no"]),
+        ({"state": STATE, "unit": {**THERE, "ActiveState": "failed"}}, ["take", "no"]),
+        ({"state": VACANT, "unit": THERE, "owner": OWNER}, ["stop", "no"]),
+        ({"unit": {**THERE, "UnitFileState": "static"}, "owner": OWNER}, ["stop"]),
+    ],
+    ids=["empty", "emptied", "serves", "failed", "started-since", "not-enabled"],
+)
+def test_all_that_emptying_does_is_said(parts: dict[str, Any], changes: list[str]) -> None:
+    found = planned(vacant_target("native"), **parts)
+    assert [change.split()[0] for change in found.changes] == changes
+    assert found.diff == []
+
+
+def test_an_emptied_slot_is_empty_for_all_else() -> None:
+    assert current_target(HOST, "native", facts(state=VACANT)) is None
+    assert planned(state=VACANT).changes == planned().changes
+    assert recorded_target(HOST, "native", VACANT, adopted=False) == vacant_target("native")
 
 
 DEPLOYED = {**STATE, "unit_sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
