@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu import hybrid, lossless, plumbing, profile, speed
-from benchmarks.gpu.arms import ddtree, dflash
+from benchmarks.gpu.arms import commits, ddtree, dflash
 from benchmarks.gpu.server import Arm
 
 PHASES = ("node-context", "plumbing", "lossless", "hybrid", "speed", "eager", "kernels", "profile")
@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=6.0, help="of asking; what there is then is kept")
     parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
     parser.add_argument(
-        "--arms", help="of speed, eager, kernels and profile: only these, by name, with commas"
+        "--arms", help="of plumbing, speed, eager, kernels and profile: only these, by name, with commas"
     )
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
     given = parser.parse_args()
@@ -50,11 +50,14 @@ def main() -> int:
         arms = (plumbing.hybrid_arms if given.hybrid_model else plumbing.dense_arms)(given.drafter)
         name = "plumbing-hybrid" if given.hybrid_model else "plumbing"
         port = 33000 if given.hybrid_model else 31000  # both kinds can run side by side
-        plumbing.measure(given.target, given.out, arms, phase=name, flags=flags, port=port)
+        plumbing.measure(
+            given.target, given.out, chosen(arms, given.arms), phase=name, flags=flags, port=port
+        )
     elif given.phase == "lossless":
         lossless.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
             count=given.prompts, tokens=given.tokens, minutes=given.minutes, flags=flags,
+            extra=commits(given.drafter, budgets[0]),
         )  # fmt: skip
     elif given.phase == "hybrid":
         hybrid.measure(

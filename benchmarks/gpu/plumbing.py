@@ -25,6 +25,8 @@ def dense_arms(drafter: Path) -> list[Arm]:
         Arm("tree-4", ddtree(drafter, budget=4)),
         Arm("tree-40-spine", ddtree(drafter, budget=40, spine=True)),
         Arm("tree-torch", ddtree(drafter, builder="torch")),
+        Arm("tree-device", ddtree(drafter, commit="device")),
+        Arm("tree-graph", ddtree(drafter, commit="graph", metrics=True)),
         Arm("tree-eager", (*ddtree(drafter), "--disable-cuda-graph")),
     ]
 
@@ -35,6 +37,7 @@ def hybrid_arms(drafter: Path) -> list[Arm]:
         Arm("hybrid-linear", dflash(drafter)),
         Arm("hybrid-fork", ddtree(drafter, budget=12)),
         Arm("hybrid-fork-eager", (*ddtree(drafter, budget=12), "--disable-cuda-graph")),
+        Arm("hybrid-fork-graph", ddtree(drafter, budget=12, commit="graph")),
         Arm("hybrid-unsafe", ddtree(drafter, budget=12, hybrid="unsafe")),
     ]
 
