@@ -30,14 +30,13 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=256, help="longest answer; default 256")
     parser.add_argument("--minutes", type=float, default=6.0, help="of asking; what there is then is kept")
     parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
-    parser.add_argument(
-        "--arms", help="of plumbing, speed, eager, kernels and profile: only these, by name, with commas"
-    )
+    parser.add_argument("--arms", help="only these, by name, with commas")
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
     given.out.mkdir(parents=True, exist_ok=True)
     flags = hybrid.HYBRID if given.hybrid_model else ()
+    only = given.arms.split(",") if given.arms else ()
     budgets = tuple(int(part) for part in given.budgets.split(","))
     if given.phase == "node-context":
         from benchmarks.gpu import node_context
@@ -57,12 +56,12 @@ def main() -> int:
         lossless.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
             count=given.prompts, tokens=given.tokens, minutes=given.minutes, flags=flags,
-            extra=commits(given.drafter, budgets[0]),
+            extra=commits(given.drafter, budgets[0]), only=only,
         )  # fmt: skip
     elif given.phase == "hybrid":
         hybrid.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
-            count=given.prompts, tokens=given.tokens, minutes=given.minutes,
+            count=given.prompts, tokens=given.tokens, minutes=given.minutes, only=only,
         )  # fmt: skip
     elif given.phase == "profile":
         arms = [

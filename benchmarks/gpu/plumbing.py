@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.arms import ddtree, dflash
+from benchmarks.gpu.arms import ddtree, dflash, in_float32
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, running
 
@@ -39,6 +39,8 @@ def hybrid_arms(drafter: Path) -> list[Arm]:
         Arm("hybrid-fork-eager", (*ddtree(drafter, budget=12), "--disable-cuda-graph")),
         Arm("hybrid-fork-graph", ddtree(drafter, budget=12, commit="graph")),
         Arm("hybrid-unsafe", ddtree(drafter, budget=12, hybrid="unsafe")),
+        in_float32(Arm("hybrid-autoregressive")),
+        in_float32(Arm("hybrid-fork", ddtree(drafter, budget=12))),
     ]
 
 
@@ -55,7 +57,9 @@ def measure(
 ) -> dict[str, Any]:
     """Write ``<phase>.json``: for each arm its texts one by one and together, aborts survived, metrics."""
     results = Results(out, phase)
-    wanted = [Arm(arm.name, (*arm.flags, *flags), arm.env) for arm in arms if not results.has(arm.name)]
+    wanted = [
+        Arm(arm.name, (*arm.flags, *flags), arm.env, arm.path) for arm in arms if not results.has(arm.name)
+    ]
     with running(wanted, model, out, deadline_s=deadline_s, port=port) as servers:
         first: list[list[int]] | None = None
         for name, server in servers.items():
