@@ -67,7 +67,6 @@ def main() -> int:
         arms = [
             Arm("linear", dflash(given.drafter)),
             Arm("tree-15", ddtree(given.drafter, budget=15, topk=8)),
-            Arm("tree-15-graph", ddtree(given.drafter, budget=15, topk=8, commit="graph")),
         ]
         profile.measure(given.target, given.out, chosen(arms, given.arms), flags=flags)
     else:

@@ -26,7 +26,7 @@ def dense_arms(drafter: Path) -> list[Arm]:
         Arm("tree-40-spine", ddtree(drafter, budget=40, spine=True)),
         Arm("tree-torch", ddtree(drafter, builder="torch")),
         Arm("tree-device", ddtree(drafter, commit="device")),
-        Arm("tree-graph", ddtree(drafter, commit="graph", metrics=True)),
+        Arm("tree-host", ddtree(drafter, commit="host")),
         Arm("tree-eager", (*ddtree(drafter), "--disable-cuda-graph")),
     ]
 
@@ -37,7 +37,7 @@ def hybrid_arms(drafter: Path) -> list[Arm]:
         Arm("hybrid-linear", dflash(drafter)),
         Arm("hybrid-fork", ddtree(drafter, budget=12)),
         Arm("hybrid-fork-eager", (*ddtree(drafter, budget=12), "--disable-cuda-graph")),
-        Arm("hybrid-fork-graph", ddtree(drafter, budget=12, commit="graph")),
+        Arm("hybrid-fork-host", ddtree(drafter, budget=12, commit="host")),
         Arm("hybrid-unsafe", ddtree(drafter, budget=12, hybrid="unsafe")),
         in_float32(Arm("hybrid-autoregressive")),
         in_float32(Arm("hybrid-fork", ddtree(drafter, budget=12))),
@@ -67,7 +67,8 @@ def measure(
             alone = [server.generate(text, tokens)["output_ids"] for text in TEXTS]
             with ThreadPoolExecutor(8) as pool:
                 together = list(pool.map(lambda text, s=server: s.generate(text, tokens), TEXTS * 4))
-            again = [server.generate(text, tokens)["output_ids"] for text in TEXTS]
+            # In the other order: what a request leaves in its cache slots must not reach the next one.
+            again = [server.generate(text, tokens)["output_ids"] for text in reversed(TEXTS)][::-1]
             first = first or alone
             same = sum(one == other for one, other in zip(alone, first, strict=True))
             results.put(

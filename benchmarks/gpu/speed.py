@@ -31,10 +31,8 @@ def graph_arms(drafter: Path) -> list[Arm]:
         *compared(drafter, (8, 15, 32)),
         Arm("tree-22-spine", ddtree(drafter, budget=22, topk=8, spine=True)),
         *commits(drafter, 15),
-        *commits(drafter, 32),
         Arm("shadow-phases", ddtree(drafter, "shadow", metrics=True)),
         Arm("tree-15-phases", ddtree(drafter, metrics=True, budget=15, topk=8)),
-        Arm("tree-15-graph-phases", ddtree(drafter, metrics=True, budget=15, topk=8, commit="graph")),
     ]
 
 
