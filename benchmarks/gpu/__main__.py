@@ -32,10 +32,12 @@ def main() -> int:
     parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
     parser.add_argument("--arms", help="only these, by name, with commas")
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
+    parser.add_argument("--tp", type=int, default=1, help="cards that a server takes; default 1")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
     given.out.mkdir(parents=True, exist_ok=True)
-    flags = hybrid.HYBRID if given.hybrid_model else ()
+    flags = hybrid.HYBRID if given.hybrid_model or given.phase == "hybrid" else ()
+    flags += ("--tp-size", str(given.tp)) if given.tp > 1 else ()
     only = given.arms.split(",") if given.arms else ()
     budgets = tuple(int(part) for part in given.budgets.split(","))
     if given.phase == "node-context":
@@ -62,6 +64,7 @@ def main() -> int:
         hybrid.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
             count=given.prompts, tokens=given.tokens, minutes=given.minutes, only=only,
+            flags=flags,
         )  # fmt: skip
     elif given.phase == "profile":
         arms = [

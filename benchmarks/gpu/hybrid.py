@@ -32,7 +32,7 @@ def measure(
     budgets: tuple[int, ...] = (8, 15, 16, 32, 64),
     count: int = 20,
     tokens: int = 128,
-    flags: tuple[str, ...] = HYBRID,
+    flags: Sequence[str] = HYBRID,
     deadline_s: float = 400,
     minutes: float = 8.0,
     only: Sequence[str] = (),
@@ -50,5 +50,5 @@ def measure(
         minutes=minutes,
         extra=[*commits(drafter, 15), *arms(drafter, budgets)],
         only=only,
-        flags=flags,
+        flags=tuple(flags),
     )
