@@ -70,15 +70,6 @@ class Extensions:
             step(number)
         return found
 
-    @property
-    def glibcxx(self) -> Optional[str]:
-        """The highest GLIBCXX that the system's libstdc++ gives."""
-        for path in self._providers.system.find("libstdc++.so.6"):
-            library = self._providers.read(path)
-            if library is not None and "GLIBCXX" in library.provides:
-                return library.provides["GLIBCXX"]
-        return None
-
     def abi(
         self, judged: Sequence[Judged], tag: Optional[str], glibc: Optional[str], torch: Optional[str]
     ) -> Json:

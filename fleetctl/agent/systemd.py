@@ -70,13 +70,13 @@ def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subproce
         raise AgentError(what, fix="see what overloads the host, or hangs there", exit=PREFLIGHT) from error
 
 
-def show(units: Sequence[str]) -> Dict[str, Properties]:
-    """The units' properties, from one ``systemctl``; one that is not there has LoadState ``not-found``."""
+def show(units: Sequence[str], more: Sequence[str] = ()) -> Dict[str, Properties]:
+    """The units' properties (``more`` too), from one ``systemctl``; one that is not there has LoadState ``not-found``."""
     if not units:
         return {}
     if supervised.in_charge():
         return supervised.show(units)
-    done = run(["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *units])
+    done = run(["systemctl", "show", "--no-pager", "-p", ",".join([*PROPERTIES, *more]), "--", *units])
     blocks = [_properties(block) for block in done.stdout.split("\n\n") if block.strip()]
     if len(blocks) == len(units):
         return dict(zip(units, blocks))
@@ -86,7 +86,7 @@ def show(units: Sequence[str]) -> Dict[str, Properties]:
             where=units[0],
             evidence=done.stderr.splitlines() or ["(no output)"],
         )
-    return {unit: show([unit])[unit] for unit in units}
+    return {unit: show([unit], more)[unit] for unit in units}
 
 
 def _properties(block: str) -> Properties:
@@ -115,12 +115,17 @@ def daemon_reload() -> None:
     return _act("daemon-reload")
 
 
-def take_in(unit: str, place: Path) -> None:
-    """Make systemd know the unit's file at ``place``; one that it has not read yet needs no reload of all units."""
+def take_in(unit: str, place: Path) -> bool:
+    """Make systemd know the unit's file at ``place``; one that it has not read yet needs no reload of all units.
+
+    True where it was read without one and was never started.
+    """
     known = show([unit])[unit]
     at_its_place = known.get("FragmentPath") == str(place)
     if known.get("LoadState") != "loaded" or not at_its_place or known.get("NeedDaemonReload") != "no":
         daemon_reload()
+        return False
+    return known.get("ActiveState") == "inactive" and not known.get("InvocationID")
 
 
 def is_stale(unit: str) -> bool:

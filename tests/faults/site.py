@@ -317,7 +317,7 @@ class Site:
             f"rm -rf /{ORDERS}; systemctl stop 'fleetctl-rollout-f[0-9]*.service' 'f[0-9]*-*.service'; "
             "cd /etc/systemd/system; rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
             "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
-            "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
+            "/run/systemd/system{.control,}/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
             "rm -rf /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
             check=False,
         )
