@@ -19,6 +19,7 @@ Json = Dict[str, Any]
 Emit = Callable[[Json], None]
 
 TAIL_S = 0.02
+LONGEST_TAIL_S = 0.1
 LIVE_EVERY_S = 1.0
 ENDING_S = 15.0
 GONE_S = 3.0
@@ -170,9 +171,11 @@ def follow(args: Json, emit: Emit) -> Json:
     tail = _Tail(folder / "events.jsonl")
     looked = time.monotonic()
     gone_since: Optional[float] = None
+    pause = TAIL_S
     while True:
         result = files.read_json(folder / "result.json")
-        for event in tail.new():
+        events = tail.new()
+        for event in events:
             emit(event)
         if isinstance(result, dict):
             return result
@@ -188,7 +191,8 @@ def follow(args: Json, emit: Emit) -> Json:
                     evidence=[json.dumps(event) for event in list(record.read_events(folder))[-5:]],
                     exit=NOT_RESTORED,
                 )
-        time.sleep(TAIL_S)
+        pause = TAIL_S if events else min(pause * 1.4, LONGEST_TAIL_S)
+        time.sleep(pause)
 
 
 def _known(rollout: Any) -> Tuple[Path, Json]:

@@ -1,6 +1,7 @@
 """Work in a thread of its own, whose result is asked for later.
 
-``concurrent.futures`` does the same and more; importing it (with logging) takes as long as a quarter of the agent's start.
+``concurrent.futures`` does the same and more; importing it (with logging) takes a quarter as long as
+the agent's start.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Later(Generic[T]):
         self._thread.start()
 
     def result(self, timeout: Optional[float] = None) -> T:
-        """What the work returned, or what it raised; :class:`NotYet` where it is not done within ``timeout`` seconds."""
+        """What the work returned, or what it raised; :class:`NotYet` where that takes over ``timeout`` seconds."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise NotYet

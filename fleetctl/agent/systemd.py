@@ -71,7 +71,7 @@ def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subproce
 
 
 def show(units: Sequence[str], more: Sequence[str] = ()) -> Dict[str, Properties]:
-    """The units' properties (``more`` too), from one ``systemctl``; one that is not there has LoadState ``not-found``."""
+    """Properties of units (``more`` too), by one ``systemctl``; one that is not there has LoadState ``not-found``."""
     if not units:
         return {}
     if supervised.in_charge():
