@@ -25,7 +25,7 @@ LIBRARIES = (
 )
 UNIT_LIMITS = ("LimitNOFILE", "LimitMEMLOCK")
 SHM = "/dev/shm"
-GLIBCXX = re.compile(rb"\0GLIBCXX_(\d+(?:\.\d+)+)(?=\0)")
+GLIBCXX = re.compile(rb"(\d+(?:\.\d+)+)\0")
 
 
 class Mount(NamedTuple):
@@ -173,7 +173,8 @@ def glibcxx() -> Optional[str]:
     from fleetctl.abi.loader import System
 
     for path in System().find("libstdc++.so.6"):
-        versions = {match[1].decode() for match in GLIBCXX.finditer(Path(path).read_bytes())}
+        parts = Path(path).read_bytes().split(b"\0GLIBCXX_")[1:]
+        versions = {match[1].decode() for match in map(GLIBCXX.match, parts) if match}
         if versions:
             return max(versions, key=lambda version: tuple(map(int, version.split("."))))
     return None
