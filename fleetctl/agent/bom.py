@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
@@ -17,6 +16,7 @@ from fleetctl.agent.later import Later, NotYet
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
 from fleetctl.agent.marker import made
 from fleetctl.agent.modules import modules
+from fleetctl.agent.sha import sha256_of
 from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
 
 Json = Dict[str, Any]
@@ -235,7 +235,7 @@ class Capture:
         if self.layout.has_system_packages:
             lines.append("system-site-packages")
         text = "\0".join(sorted(lines))
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return sha256_of(text)[:12]
 
     def _beside(self) -> Dict[str, str]:
         root = self.layout.root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
@@ -12,6 +11,7 @@ from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.router import Router
+from fleetctl.agent.sha import sha256_of
 from fleetctl.agent.signatures import Signatures
 from fleetctl.agent.watch import Interrupt, Watch
 
@@ -274,5 +274,5 @@ def is_same(work: Work) -> bool:
 
 
 def _head(target: Json, text: Optional[str]) -> Json:
-    digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    digest = None if text is None else sha256_of(text)
     return {**{key: target.get(key) for key in KEPT}, "unit_sha256": digest}
