@@ -142,7 +142,7 @@ def _begin(slot: str, folder: Path, plan: Json, verb: str = "rollout") -> Option
         agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
         return None if keeper.start(unit_of(slot), agent, folder) else ["one runs already"]
     done = systemd.run(_command(slot, folder, plan, verb))
-    if done.returncode and not _has_ended(slot):
+    if done.returncode:
         _wait_for_the_last(slot)
         done = systemd.run(_command(slot, folder, plan, verb))
     return done.stderr.splitlines() if done.returncode else None
