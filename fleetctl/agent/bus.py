@@ -22,6 +22,7 @@ CALL, RETURN, ERROR = 1, 2, 3
 PATH, INTERFACE, MEMBER, SIGNATURE = 1, 2, 3, 8
 FIXED = {"y": "B", "b": "I", "n": "h", "q": "H", "i": "i", "u": "I", "x": "q", "t": "Q", "d": "d", "h": "I"}
 SIZES = {**{kind: struct.calcsize(code) for kind, code in FIXED.items()}, "s": 4, "o": 4, "a": 4}
+MALFORMED = (struct.error, IndexError, KeyError, ValueError, RecursionError)
 ALIGNED = {**SIZES, "g": 1, "v": 1, "(": 8, "{": 8}
 
 
@@ -38,8 +39,8 @@ def properties(unit: str, names: Container[str]) -> Dict[str, Any]:
     body = _asked(UNITS + _escaped(unit), PROPERTIES, "GetAll", "")
     try:
         return _Reader(body).chosen(names)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise Unavailable(str(error)) from error
+    except MALFORMED as error:
+        raise Unavailable(f"an answer that cannot be read: {error}") from error
 
 
 def manage(member: str, *words: str) -> None:
@@ -70,7 +71,7 @@ def _asked(path: str, interface: str, member: str, *words: str) -> bytes:
                 raise Unavailable("systemd does not know this user")
             link.sendall(_message(path, interface, member, words))
             return _answer(stream)
-    except (OSError, struct.error, IndexError) as error:
+    except (OSError, *MALFORMED) as error:
         raise Unavailable(str(error)) from error
 
 
@@ -166,8 +167,11 @@ class _Reader:
         return found
 
     def text(self) -> str:
+        """A text; one that goes beyond the end raises IndexError."""
         size = self._fixed("I")
         self._at += size + 1
+        if self._at > len(self._data):
+            raise IndexError("a text without its end")
         return self._data[self._at - size - 1 : self._at - 1].decode(errors="replace")
 
     def _signature(self) -> str:
@@ -209,7 +213,10 @@ class _Reader:
         end += self._at
         found = []
         while self._at < end:
+            begin = self._at
             found.append(self._value(kind))
+            if self._at == begin:
+                raise IndexError("an array of nothing")
         return found
 
     def _pass(self, kind: str) -> None:

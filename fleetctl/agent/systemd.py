@@ -43,14 +43,8 @@ UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 COMMAND_TIMEOUT_S = 60.0
 NO_LIMIT = 2**64 - 1
 SECOND = 10**6
-SPANS = {
-    "w": 604800 * SECOND,
-    "d": 86400 * SECOND,
-    "h": 3600 * SECOND,
-    "min": 60 * SECOND,
-    "s": SECOND,
-    "ms": 1000,
-}
+SPANS = {"w": 604800 * SECOND, "d": 86400 * SECOND, "h": 3600 * SECOND, "min": 60 * SECOND, "s": SECOND}
+SPANS |= {"ms": 1000, "us": 1}
 RELOAD_PAUSES_S = (0.2, 0.8)
 
 Properties = Dict[str, str]
@@ -114,9 +108,13 @@ def _word(name: str, value: Any) -> str:
 
 
 def _span(microseconds: int) -> str:
+    """``1min 30s``; from a second down with a fraction, as ``3.004000s``."""
     words = []
     for unit, size in SPANS.items():
         count, microseconds = divmod(microseconds, size)
+        if count and microseconds and size <= SECOND:
+            words.append(f"{count}.{microseconds:0{len(str(size)) - 1}}{unit}")
+            break
         words += [f"{count}{unit}"] if count else []
     return " ".join(words) or "0"
 

@@ -47,12 +47,6 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}  # noqa: RUF012 (PyYAML's own name; emptied so that YAML 1.1's rules are gone)
 
 
-class _QuickLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """libyaml's, seven times as quick; its words on what is no YAML are fewer."""
-
-    yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
-
-
 _SCALARS = {
     "null": (re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), list("tTfF")),
@@ -75,10 +69,11 @@ def read(path: Path) -> Document:
     try:
         raw = path.read_bytes()
         text = raw.decode()
+        loader = _Loader(text)
         try:
-            node = _node(_QuickLoader(text))
-        except yaml.YAMLError:
-            node = _node(_Loader(text))
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = " ".join(part for part in (error.problem, error.context) if part)
@@ -101,14 +96,6 @@ def read(path: Path) -> Document:
         if node is not None:
             document.data = _plain(document, node, (), ())
     return document
-
-
-def _node(loader: Any) -> yaml.Node | None:
-    try:
-        found: yaml.Node | None = loader.get_single_node()
-        return found
-    finally:
-        loader.dispose()
 
 
 def _syntax_fix(text: str, said: str) -> str:
