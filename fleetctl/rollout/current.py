@@ -84,6 +84,11 @@ def unrecorded_unit(host: Host, slot: str, facts: Facts) -> str | None:
     return running[0] if len(running) == 1 and facts["slots"][slot]["state"] is None else None
 
 
+def spans(state: Facts | None) -> list[str]:
+    """The hosts that the service of a slot's record spans; empty for a service of one host."""
+    return list((state or {}).get("nodes") or [])
+
+
 def rollout_words(lock: Facts) -> str:
     """The rollout that holds a slot: its id, what it does, by whom, from where and since when (local time)."""
     what = f" ({lock['kind']} of {lock.get('service')})" if lock.get("kind") else ""
