@@ -31,7 +31,9 @@ def is_new(there: Dict[str, Any]) -> bool:
 
 
 def boot() -> str:
-    """Which boot of the host this is."""
+    """Which boot of the host this is; where there is no place that a boot forgets, it makes no difference."""
+    if supervised.in_charge():
+        return ""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

@@ -22,6 +22,7 @@ VERBS = {
     "deploy": "deploy:deploy",
     "swap": "swap:swap",
     "rollback": "rollback:rollback",
+    "stop": "stop:stop",
     "sweep": "sweep:sweep",
     "tune": "tune:tune",
     "rollouts": "rollouts_list:rollouts",

@@ -23,6 +23,7 @@ from fleetctl.lab import hosts as lab_hosts
 from fleetctl.rollout.plan import Kind, Plan
 from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
 from fleetctl.services.target import Target, build_target
+from fleetctl.services.vacant import vacant_target
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab
 from tests.faults.points import Cell
@@ -145,6 +146,8 @@ class Site:
 
     def target(self, slot: Slot, service: str) -> Target:
         """A service of the slot as the agent gets it."""
+        if service == "new" and slot.cell.kind.empties:
+            return vacant_target(slot.name)
         if service == "new" and slot.cell.kind.same_unit:
             return build_target(self.fleet, self._anew, f"{slot.name}-good", VENV, None)
         return build_target(self.fleet, self.host, f"{slot.name}-{service}", VENV, None)
@@ -160,6 +163,8 @@ class Site:
     def _plan(self, slot: Slot, new: Target, old: Target | None) -> Json:
         deadlines = self.host.services[f"{slot.name}-good"].deadlines
         kind: Kind = "swap" if old and new.unit != old.unit else "deploy"
+        if new.is_vacant:
+            kind = "stop"
         return Plan.for_slot(kind, self.host, slot.name, new, old, deadlines).to_message()
 
     @contextmanager
