@@ -91,7 +91,7 @@ class PointSummary:
     ``speed``: tokens/s of one request, its prompt's reading included; ``writings``: after its first token, by request;
     ``throughput``: tokens/s of all its requests together. ``first``: time to the first token, ``between``: a request's
     mean time for each token after it, ``gaps``: between two events of a stream, all in seconds. ``errors``: kind →
-    how many, with the words of one.
+    how many, with the words of one. ``rounds``: how often it was measured, over all runs.
     """
 
     point: Point
@@ -112,6 +112,7 @@ class PointSummary:
     errors: dict[str, tuple[int, str]]
     warnings: dict[str, int]
     outliers: list[str] = field(default_factory=list)
+    rounds: int = 1
 
     @property
     def name(self) -> str:
@@ -167,6 +168,7 @@ def summarize_point(
         errors=_errors(measured),
         warnings=dict(Counter(word for visit in measured for word in visit.request.warnings)),
         outliers=outliers(speeds) if speeds else [],
+        rounds=len({(visit.run, visit.request.round) for visit in good}),
     )
 
 

@@ -36,7 +36,13 @@ def recorded(
     """A run whose answers come at ``speed``, a little different for each prompt and repeat."""
     point = point or made.point()
     requests = [
-        made.request(point, prompt, repeat, speed * (1 + 0.01 * ((ord(prompt) + repeat) % 3)), **fields)
+        made.request(
+            point,
+            prompt,
+            repeat,
+            speed * (1 + 0.01 * ((ord(prompt) + repeat) % 3)),
+            **{"round": repeat, **fields},
+        )
         for prompt in PROMPTS
         for repeat in (1, 2, 3)
     ]
@@ -55,6 +61,13 @@ def test_slower_same_and_faster(tmp_path: Path) -> None:
         verdicts[name] = change.verdict
         assert change.ratio.mean == pytest.approx(rate / 20, rel=0.01) and change.failed == (1, 1)
     assert verdicts == {"half": "slower", "little": "same", "same": "same", "twice": "faster"}
+
+
+def test_one_round_is_never_sure(tmp_path: Path) -> None:
+    before = recorded(tmp_path, "one", 20.0)
+    for name, rate, said in (("half", 10.0, "unsure"), ("same", 20.0, "same"), ("twice", 40.0, "unsure")):
+        (change,) = comparing.compare(before, recorded(tmp_path, name, rate, round=1), 0.05)
+        assert change.verdict == said
 
 
 def test_what_only_noise_makes_slower_is_the_same(tmp_path: Path) -> None:
