@@ -36,13 +36,7 @@ def recorded(
     """A run whose answers come at ``speed``, a little different for each prompt and repeat."""
     point = point or made.point()
     requests = [
-        made.request(
-            point,
-            prompt,
-            repeat,
-            speed * (1 + 0.01 * ((ord(prompt) + repeat) % 3)),
-            **{"round": repeat, **fields},
-        )
+        made.request(point, prompt, repeat, speed * (1 + 0.01 * ((ord(prompt) + repeat) % 3)), **fields)
         for prompt in PROMPTS
         for repeat in (1, 2, 3)
     ]
