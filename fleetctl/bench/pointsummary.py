@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Key = tuple[str, int]
 _DRAWS = 2_000
 _FEW, _MANY = 100, 400
+ACCEPTED = ("sglang:mean_spec_accept_length", "fleetctl_accepted_length", "sglang:spec_accept_length")
 _NO_MATTER: Floats = np.empty(0)
 
 
@@ -228,12 +229,11 @@ def _prompt(
 
 def _gauge(ends: Sequence[PointEnd]) -> Interval | None:
     """The accepted length as the server itself says it last, where its answers do not tell."""
-    said = [
-        value
-        for end in ends
-        for name, value in end.metrics.get("after", {}).items()
-        if name.endswith(("spec_accept_length", "fleetctl_accepted_length")) and value > 0
-    ]
+    said: list[float] = []
+    for end in ends:
+        after = end.metrics.get("after", {})
+        known = [after[name] for name in ACCEPTED if after.get(name, 0) > 0]
+        said += known[:1]
     return Interval(said[-1], said[-1], None, None, 1) if said else None
 
 

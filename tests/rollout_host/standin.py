@@ -1,6 +1,7 @@
 """A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
+once (a file: the first start, which does not find it, leaves it and dies)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
 deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
 address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 KNOBS = json.loads(sys.argv[1])
 if "--budget" in sys.argv:
@@ -106,6 +108,10 @@ def main():
         time.sleep(3600)
     for line in KNOBS.get("says", []):
         say(line)
+    if "once" in KNOBS and not Path(KNOBS["once"]).exists():
+        Path(KNOBS["once"]).touch()
+        say("dead at the first start")
+        os._exit(1)
     if "die" in KNOBS:
         time.sleep(KNOBS["die"])
         say(f"dead at {time.time():.6f}")
