@@ -8,7 +8,7 @@ import resource
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-from fleetctl.agent import systemd
+from fleetctl.agent import supervised, systemd
 
 Json = Dict[str, Any]
 
@@ -136,14 +136,17 @@ def uptime() -> float:
 
 
 def limits(units: Sequence[str]) -> Json:
-    """``{"agent": {"nofile", "memlock"}, unit: {"LimitNOFILE", "LimitMEMLOCK"}}``; None stands for no limit."""
+    """``{"agent": {"nofile", "memlock"}, unit: {"LimitNOFILE", "LimitMEMLOCK"}}``; None stands for no limit.
+
+    Under supervisord the agent's alone: what its services have is not known before they run.
+    """
     found: Json = {
         "agent": {
             "nofile": _limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             "memlock": _limit(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
         }
     }
-    if units:
+    if units and not supervised.in_charge():
         done = systemd.run(
             ["systemctl", "show", "--no-pager", "-p", ",".join(UNIT_LIMITS), "--", *units], 10.0
         )
