@@ -123,7 +123,7 @@ class Ladder:
         if rung == "health":
             return lambda: probes.health(self._port, left)
         if rung == "models":
-            return lambda: probes.models(self._port, self._target.get("model_id"), left)
+            return lambda: probes.models(self._port, self._target, left)
         return lambda: probes.generate(self._port, self._target, left)
 
     def _asked(self, question: Callable[[], Answer]) -> Answer:

@@ -1,7 +1,7 @@
 """A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
-once (a file: the first start, which does not find it, leaves it and dies)
+key (a variable with what /v1 asks of clients) · once (a file that the first start leaves, and dies)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
 deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
 address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
@@ -47,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             ready = not KNOBS.get("never") and time.monotonic() - STARTED >= KNOBS.get("load", 0)
             self.answer(200 if ready else 503, b"" if ready else b'{"status": "loading"}')
+        elif self.refused():
+            pass
         elif self.path == "/v1/models":
             self.answer(200, {"data": [{"id": KNOBS["model"]}]})
         elif self.path == "/metrics":
@@ -56,7 +58,17 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, {"error": "no such path"})
 
+    def refused(self):
+        """Whether a key is asked for, and another one came."""
+        wanted = os.environ[KNOBS["key"]] if "key" in KNOBS and self.path.startswith("/v1/") else None
+        if wanted is None or self.headers["Authorization"] == f"Bearer {wanted}":
+            return False
+        self.answer(401, {"error": "Unauthorized"})
+        return True
+
     def do_POST(self):
+        if self.refused():
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with LOCK:
             FLYING[0] += 1
