@@ -137,7 +137,8 @@ def uptime() -> float:
 def limits(units: Mapping[str, Mapping[str, Any]]) -> Json:
     """``{"agent": {"nofile", "memlock"}, unit: {"LimitNOFILE", "LimitMEMLOCK"}}``; None stands for no limit.
 
-    ``units``: systemd's properties of each unit, with :data:`UNIT_LIMITS` among them.
+    ``units``: systemd's properties of each unit, with :data:`UNIT_LIMITS` among them; what is said without them (under
+    supervisord) has no limits here: a service's are not known before it runs.
     """
     found: Json = {
         "agent": {
