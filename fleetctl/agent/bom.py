@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-from fleetctl.agent import beside, drift, unowned
+from fleetctl.agent import beside, drift, hardware, unowned
 from fleetctl.agent.conda import CondaPackages
-from fleetctl.agent.distributions import Distribution, added_folders, find_distributions
-from fleetctl.agent.files import read_start
-from fleetctl.agent.inherited import inherited, inherited_sites
+from fleetctl.agent.distributions import Distribution, find_distributions
+from fleetctl.agent.inherited import added_by_pth, inherited, inherited_sites
+from fleetctl.agent.later import Later, NotYet
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
 from fleetctl.agent.marker import made
 from fleetctl.agent.modules import modules
-from fleetctl.agent.tree import Problems, Tree, exists, inside, shown
+from fleetctl.agent.sha import sha256_of
+from fleetctl.agent.tree import Problems, Tree, exists, shown
 
 Json = Dict[str, Any]
 Emit = Callable[[Json], None]
@@ -43,7 +41,7 @@ def capture(args: Json, emit: Emit) -> Json:
 class Native(NamedTuple):
     """What was read of the compiled libraries, and of the system that they are loaded on."""
 
-    inherited_sites: List[str]
+    inherited: List[Json]
     extensions: List[Json]
     abi: Json
     platform: Json
@@ -65,21 +63,19 @@ class Capture:
         self.tree = Tree(self.layout.root, self.problems)
         self.others: Set[str] = set()
         self.unowned: List[str] = []
+        self.added: Json = {}
         self._told = 0.0
         self._libraries = 0
 
     def run(self) -> Json:
         """Capture it."""
-        with ThreadPoolExecutor(2) as pool:
-            asking = pool.submit(self._ask)
-            self._step("walk", "look at every file", self._walk)
-            distributions = self._step("read", "read what is installed", self._distributions)
-            reading = pool.submit(self._read_libraries, asking, distributions)
-            checked = self._step(
-                "hash", "compare files with their RECORD", lambda: self._check(distributions)
-            )
-            self._step("native", "read the compiled libraries", lambda: self._await(reading))
-            return self._bom(asking.result(), distributions, checked, reading.result())
+        asking = Later(self._ask)
+        self._step("walk", "look at every file", self._walk)
+        distributions = self._step("read", "read what is installed", self._distributions)
+        reading = Later(lambda: self._read_libraries(asking, distributions))
+        checked = self._step("hash", "compare files with their RECORD", lambda: self._check(distributions))
+        self._step("native", "read the compiled libraries", lambda: self._await(reading))
+        return self._bom(asking.result(), distributions, checked, reading.result())
 
     def _step(self, step: str, text: str, work: Callable[[], Any]) -> Any:
         self.emit({"step": f"capture-{step}", "state": "begin", "text": text})
@@ -95,7 +91,7 @@ class Capture:
             self._told = now
             self.emit({"step": f"capture-{step}", "state": "wait", "text": text})
 
-    def _await(self, reading: "Future[Native]") -> None:
+    def _await(self, reading: Later[Native]) -> None:
         while True:
             try:
                 reading.result(EVERY_S)
@@ -110,15 +106,14 @@ class Capture:
             return Said(None, "", None, "there is no interpreter")
         return ask_python(python) if self.hashes or not exists(python) else None
 
-    def _read_libraries(
-        self, asking: "Future[Optional[Said]]", distributions: Sequence[Distribution]
-    ) -> Native:
+    def _read_libraries(self, asking: Later[Optional[Said]], distributions: Sequence[Distribution]) -> Native:
         said = asking.result() or NOT_ASKED
         version, tag = python_tag(self.layout, said)
-        folders = inherited_sites(self.layout, version)
+        folders = inherited_sites(self.layout, version, self.added)
         system = platform_facts()
+        behind = inherited(folders, {one.name for one in distributions})
         if not self.native:
-            return Native(folders, [], {"tag": tag, "torch": None, "cuda": {}, "cxx11": None}, system)
+            return Native(behind, [], {"tag": tag, "torch": None, "cuda": {}, "cxx11": None}, system)
         from fleetctl.agent.extensions import Extensions, owners_of
 
         python = self.layout.python
@@ -126,10 +121,11 @@ class Capture:
         sites = [self.tree.absolute(site) for site in self.layout.sites]
         extensions = Extensions(self.tree, [*sites, *folders], interpreter)
         judged = extensions.read(owners_of(distributions), self._count)
-        torch = next((one.version for one in distributions if one.name == "torch"), None)
-        abi = extensions.abi(judged, tag, system["glibc"], torch)
-        system["glibcxx"] = extensions.glibcxx
-        return Native(folders, [one.entry for one in judged], abi, system, self._imports())
+        versions = {one["name"]: one["version"] for one in behind}
+        versions.update((one.name, one.version) for one in distributions)
+        abi = extensions.abi(judged, tag, system["glibc"], versions.get("torch"))
+        system["glibcxx"] = hardware.glibcxx()
+        return Native(behind, [one.entry for one in judged], abi, system, self._imports())
 
     def _imports(self) -> List[Json]:
         """What the engines' sources import of other packages, which these do not have."""
@@ -177,18 +173,9 @@ class Capture:
 
     def _added_paths(self) -> None:
         """Folders outside that ``.pth`` files put on ``sys.path``."""
-        for site in self.layout.sites:
-            for name in self.tree.folders.get(site, []):
-                path = f"{site}/{name}" if site else name
-                if not name.endswith(".pth") or path not in self.tree.files:
-                    continue
-                try:
-                    text = read_start(self.tree.absolute(path), 1 << 16).decode("utf-8", "replace")
-                except OSError:
-                    continue
-                for folder in added_folders(text):
-                    if not inside(folder, self.layout.root):
-                        self.problems.add(path, f"puts {shown(folder)} on the module path")
+        self.added = added_by_pth(self.tree, self.layout.sites)
+        for folder, path in self.added.items():
+            self.problems.add(path, f"puts {shown(folder)} on the module path")
 
     def _bom(
         self,
@@ -212,7 +199,7 @@ class Capture:
             "platform": native.platform,
             "site_packages": [shown(site) for site in self.layout.sites],
             "distributions": described,
-            "inherited": inherited(native.inherited_sites, {one.name for one in distributions}),
+            "inherited": native.inherited,
             "extensions": native.extensions,
             "unmet_imports": native.unmet_imports,
             "made": made(self.layout.root),
@@ -241,7 +228,7 @@ class Capture:
         if self.layout.has_system_packages:
             lines.append("system-site-packages")
         text = "\0".join(sorted(lines))
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return sha256_of(text)[:12]
 
     def _beside(self) -> Dict[str, str]:
         root = self.layout.root

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, Dict
@@ -78,6 +77,8 @@ def _keep(program: Path, kept: Path) -> None:
     try:
         os.link(program, kept)
     except OSError:
+        import shutil
+
         shutil.copyfile(program, kept)
 
 

@@ -9,9 +9,9 @@ import socket
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from fleetctl.agent import net, paths, record, systemd
+from fleetctl.agent import apikey, net, paths, record, systemd
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.parts import Parts
 from fleetctl.agent.router import Router
@@ -77,7 +77,7 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "locked_by": held,
         "unfinished": {} if held else record.unsettled(slot),
-        "health": slot_health(port_in_use(place, state), metrics),
+        "health": slot_health(port_in_use(place, state), metrics, apikey.of(state)),
         "environment_there": Path(environment).is_dir() if environment else None,
         "routed": routed(slot, place, state),
     }
@@ -144,10 +144,10 @@ def slot_state(slot: str) -> Optional[Dict[str, Any]]:
     return state
 
 
-def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
-    """systemd's properties of each unit, numbers as such, and its file's ``text`` or None."""
+def units(names: List[str], more: Sequence[str] = ()) -> Dict[str, Dict[str, Any]]:
+    """systemd's properties of each unit (``more`` too), numbers as such, and its file's ``text`` or None."""
     found: Dict[str, Dict[str, Any]] = {}
-    for name, properties in systemd.show(names).items():
+    for name, properties in systemd.show(names, more).items():
         unit: Dict[str, Any] = dict(properties)
         for key in ("MainPID", "NRestarts", "ExecMainStatus", "ExecMainCode"):
             if unit.get(key, "").isdigit():
@@ -158,7 +158,7 @@ def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
     return found
 
 
-def slot_health(port: int, metrics: Dict[str, str]) -> Dict[str, Any]:
+def slot_health(port: int, metrics: Dict[str, str], key: str = "") -> Dict[str, Any]:
     """What the service on a port says of itself, each of up to three questions within a second.
 
     ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
@@ -168,7 +168,7 @@ def slot_health(port: int, metrics: Dict[str, str]) -> Dict[str, Any]:
         return no_health(body.decode(errors="replace"))
     found = no_health(None if status == 200 else body.decode(errors="replace")[:500] or None)
     found["status"] = status
-    answered, body = net.http("GET", port, "/v1/models", timeout=HEALTH_S)
+    answered, body = net.http("GET", port, "/v1/models", timeout=HEALTH_S, key=key)
     if answered == 200:
         try:
             found["models"] = [str(model["id"]) for model in json.loads(body)["data"]]

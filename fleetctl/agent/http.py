@@ -21,16 +21,19 @@ class Malformed(ValueError):
 
 
 def request(
-    method: str, address: str, port: int, path: str, body: Any = None, timeout: float = 5.0
+    method: str, address: str, port: int, path: str, body: Any = None, timeout: float = 5.0, key: str = ""
 ) -> Tuple[Optional[int], bytes]:
-    """Status and body (at most 1 MiB) of one request; ``body`` is sent as JSON.
+    """Status and body (at most 1 MiB) of one request; ``body`` is sent as JSON, ``key`` as a bearer's.
 
     ``(None, reason)`` where no answer came. ``timeout`` bounds the whole, a body that trickles included.
     """
     deadline = time.monotonic() + timeout
     try:
-        with socket.create_connection((address, port), timeout) as connection:
-            connection.sendall(_message(method, address, port, path, body))
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect((address, port))
+            connection.sendall(_message(method, address, port, path, body, key))
             return read_answer(_Stream(connection, deadline))
     except socket.timeout:
         return None, f"no answer within {timeout:g} s".encode()
@@ -92,7 +95,7 @@ class _Stream:
         return bool(part)
 
 
-def _message(method: str, address: str, port: int, path: str, body: Any) -> bytes:
+def _message(method: str, address: str, port: int, path: str, body: Any, key: str) -> bytes:
     data = b"" if body is None else json.dumps(body).encode()
     host = f"[{address}]" if ":" in address else address
     lines = [
@@ -101,6 +104,8 @@ def _message(method: str, address: str, port: int, path: str, body: Any) -> byte
         "Accept: application/json",
         "Connection: close",
     ]
+    if key:
+        lines.append(f"Authorization: Bearer {key}")
     if body is not None:
         lines += ["Content-Type: application/json", f"Content-Length: {len(data)}"]
     return "\r\n".join([*lines, "", ""]).encode() + data

@@ -123,7 +123,7 @@ class Ladder:
         if rung == "health":
             return lambda: probes.health(self._port, left)
         if rung == "models":
-            return lambda: probes.models(self._port, self._target.get("model_id"), left)
+            return lambda: probes.models(self._port, self._target, left)
         return lambda: probes.generate(self._port, self._target, left)
 
     def _asked(self, question: Callable[[], Answer]) -> Answer:
@@ -182,7 +182,7 @@ class Ladder:
         if active in ("failed", "inactive", "deactivating") or state.get("SubState") == "auto-restart":
             raise self._died(state)
         if restarts > 0:
-            raise self._died(state, f"{self._unit} was restarted by systemd ({restarts} times so far)")
+            raise self._died(state, f"{self._unit} died and was started again ({restarts} times so far)")
         if main and main != self._main:
             self._main = main
             self._watch.process(main)

@@ -32,6 +32,8 @@ def main(job: Dict[str, Any]) -> None:
     """Take limits, variables, user and folder, and become the program."""
     environment = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": os.environ.get("LANG", "C.UTF-8")}
     environment.update({name: os.environ[name] for name in os.environ if name.startswith("SUPERVISOR_")})
+    # SGLang and vLLM rename their processes by setproctitle, which else wipes the variables by which they are known.
+    environment["SPT_NOENV"] = "1"
     for name, wanted in job["limits"].items():
         number = getattr(resource, name)
         wanted = resource.RLIM_INFINITY if wanted is None else wanted

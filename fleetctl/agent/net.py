@@ -74,7 +74,7 @@ def _holder(inodes: Iterable[str]) -> Optional[int]:
 
 
 def http(
-    method: str, port: int, path: str, body: Any = None, timeout: float = 5.0
+    method: str, port: int, path: str, body: Any = None, timeout: float = 5.0, key: str = ""
 ) -> Tuple[Optional[int], bytes]:
     """One request to this host's port: status and body, as :func:`http.request`."""
-    return request(method, address(port), port, path, body, timeout)
+    return request(method, address(port), port, path, body, timeout, key)

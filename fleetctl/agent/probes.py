@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from fleetctl.agent import net, systemd
+from fleetctl.agent import apikey, net, systemd
 
 RUNGS = ["process", "unit", "port", "health", "models", "generate"]
 ASKS = {
@@ -66,9 +66,12 @@ def health(number: int, timeout: float) -> Answer:
     return Answer(False, f"GET /health: {shown}", body=shown)
 
 
-def models(number: int, model: Optional[str], timeout: float) -> Answer:
-    """``/v1/models`` names the expected model; another one there is final."""
-    status, body = net.http("GET", number, "/v1/models", timeout=min(timeout, REQUEST_S))
+def models(number: int, target: Dict[str, Any], timeout: float) -> Answer:
+    """``/v1/models`` names the target's model; another one there is final."""
+    model = target.get("model_id")
+    status, body = net.http(
+        "GET", number, "/v1/models", timeout=min(timeout, REQUEST_S), key=apikey.of(target)
+    )
     shown = _shown(status, body)
     if status != 200:
         return Answer(False, f"GET /v1/models: {shown}", body=shown)
@@ -99,7 +102,7 @@ def generate(number: int, target: Dict[str, Any], timeout: float) -> Answer:
         request["model"] = target["model_id"]
     if target.get("engine") == "sglang":
         request["ignore_eos"] = True
-    status, body = net.http("POST", number, "/v1/completions", request, timeout)
+    status, body = net.http("POST", number, "/v1/completions", request, timeout, apikey.of(target))
     shown = _shown(status, body)
     if status != 200:
         never = status not in LOADING
@@ -149,7 +152,7 @@ def _passed(target: Dict[str, Any], number: int, generate_s: float) -> List[str]
         return found
     if health(number, REQUEST_S / 2).ok:
         found.append("health")
-    if models(number, target.get("model_id"), REQUEST_S / 2).ok:
+    if models(number, target, REQUEST_S / 2).ok:
         found.append("models")
         if target.get("probe") and generate(number, target, min(generate_s, GENERATE_NOW_S)).ok:
             found.append("generate")

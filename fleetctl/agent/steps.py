@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
@@ -12,6 +11,7 @@ from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.router import Router
+from fleetctl.agent.sha import sha256_of
 from fleetctl.agent.signatures import Signatures
 from fleetctl.agent.watch import Interrupt, Watch
 
@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.25
 WAIT_EVERY_S = 1.0
 KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest", "model_id", "model_paths"]
-KEPT += ["metrics", "probe", "adopted", "remedies", "nodes", "rank", "rungs"]
+KEPT += ["metrics", "probe", "adopted", "remedies", "nodes", "rank", "rungs", "api_key"]
 
 
 class Work:
@@ -43,6 +43,8 @@ class Work:
         """Units that run by somebody else's start, or a boot's: proven as they are, and not stopped."""
         self.router = Router(self.plan["router"]) if self.plan.get("router") else None
         self.overlap = bool(self.plan.get("overlap"))
+        self.never_started = False
+        """Whether systemd has read the new unit just now, and so has nothing to forget about it."""
         self.held = ""
         """What the stopped service's port or GPUs are still held by, where nothing is to start there."""
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
@@ -182,15 +184,15 @@ def install(work: Work) -> None:
     if work.empties:
         return
     unit, text = work.new["unit"], work.new["unit_text"]
-    as_it_was = trial.is_as_it_was(text, work.before["units"][unit])
-    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{trial.folder() / unit}")
-    if text is not None and not as_it_was:
-        trial.begin(unit, text)
     there = work.before["units"][unit]
-    if there["fragment"] or there["file"]["kind"] != "absent":
-        systemd.daemon_reload()
+    as_it_was, path = trial.is_as_it_was(text, there), trial.place(unit, there)
+    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{path}")
+    if text is not None and not as_it_was:
+        trial.begin(unit, text, there)
+    if trial.is_new(there):
+        work.never_started = systemd.take_in(unit, path)
     else:
-        systemd.take_in(unit, trial.folder() / unit)
+        systemd.daemon_reload()
     work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place, until it has proven itself")
 
 
@@ -200,11 +202,13 @@ def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
         return
     unit = target["unit"]
     work.record.begin(f"{prefix}start", f"start {unit}", {"boot": trial.boot()})
-    if not target.get("adopted"):
-        systemd.reset_failed(unit)
+    invocation = ""
+    if prefix or not work.never_started:
+        if not target.get("adopted"):
+            systemd.reset_failed(unit)
+        state = systemd.show([unit])[unit]
+        invocation = "" if probes.running(state) else state.get("InvocationID", "")
     place = watch.cursor()
-    state = systemd.show([unit])[unit]
-    invocation = "" if probes.running(state) else state.get("InvocationID", "")
     following = Watch(unit, place, work.table, work.interrupt)
     try:
         systemd.start(unit)
@@ -296,5 +300,5 @@ def is_same(work: Work) -> bool:
 
 
 def _head(target: Json, text: Optional[str]) -> Json:
-    digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    digest = None if text is None else sha256_of(text)
     return {**{key: target.get(key) for key in KEPT}, "unit_sha256": digest}

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, cast
 import httpx
 
 from fleetctl.bench.answer import DONE, Answer, read_chunk, refusal
+from fleetctl.bench.reach import bearer
 from fleetctl.bench.record import Failure, Request
 from fleetctl.bench.sse import BrokenStream, EventReader, shown
 
@@ -82,7 +83,8 @@ class Limits:
 class Client:
     """Requests to one server. ``origin``: the clock (``time.perf_counter``) that ``started_s`` counts from.
 
-    ``socket``: a Unix socket that leads to the server, in place of the address in ``base_url``.
+    ``socket``: a Unix socket that leads to the server, in place of the address in ``base_url``. ``key``: the API key
+    that it asks for.
     """
 
     base_url: str
@@ -90,6 +92,7 @@ class Client:
     limits: Limits = field(default_factory=Limits)
     origin: float = field(default_factory=time.perf_counter)
     socket: str | None = None
+    key: str = field(default="", repr=False)
 
     async def __aenter__(self) -> Self:
         self._idle: list[httpx.AsyncClient] = []
@@ -112,7 +115,7 @@ class Client:
                 trust_env=False,
                 transport=httpx.AsyncHTTPTransport(verify=self._tls, limits=pool, uds=self.socket),
                 timeout=httpx.Timeout(self.limits.idle, connect=CONNECT_S, pool=None),
-                headers={"Accept": "text/event-stream", "Accept-Encoding": "identity"},
+                headers={"Accept": "text/event-stream", "Accept-Encoding": "identity", **bearer(self.key)},
             )
             self._open.append(lane)
             self._idle.append(lane)

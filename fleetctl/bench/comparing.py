@@ -11,7 +11,7 @@ from fleetctl.bench.records import Recording
 from fleetctl.bench.statistics import Interval, differs, paired_ratio
 from fleetctl.errors import FleetError
 
-Verdict = Literal["slower", "faster", "same"]
+Verdict = Literal["slower", "faster", "same", "unsure"]
 Key = tuple[Any, ...]
 
 
@@ -19,7 +19,8 @@ Key = tuple[Any, ...]
 class Change:
     """One point in two runs: ``ratio`` is how many times as fast it is now, over the prompts of both.
 
-    ``slower``: by more than the tolerance, and its interval excludes none; ``faster``: its interval excludes none.
+    ``slower``: by more than the tolerance, and its interval excludes none; ``faster``: its interval excludes none;
+    ``unsure``: it would be one of them, but one run has a single round, which cannot tell that from drift.
     ``first``: where greedy answers are not the same any more, the first prompt and its character.
     """
 
@@ -63,15 +64,29 @@ def compare(before: Recording, after: Recording, tolerance: float) -> list[Chang
             )
         ratio = paired_ratio(now, values)
         failed = (_failed(one), _failed(other))
-        changes.append(Change(new.id, _verdict(ratio, tolerance), ratio, failed, _first(one, other)))
+        changes.append(
+            Change(
+                new.id,
+                _verdict(ratio, tolerance, min(_rounds(one), _rounds(other))),
+                ratio,
+                failed,
+                _first(one, other),
+            )
+        )
     return changes
 
 
-def _verdict(ratio: Interval, tolerance: float) -> Verdict:
-    sure = differs(ratio) or ratio.low is None
-    if ratio.mean < 1 - tolerance and sure:
-        return "slower"
-    return "faster" if ratio.mean > 1 and differs(ratio) else "same"
+def _verdict(ratio: Interval, tolerance: float, rounds: int) -> Verdict:
+    slower = ratio.mean < 1 - tolerance
+    if not differs(ratio) and not (slower and ratio.low is None):
+        return "same"
+    if not slower and ratio.mean <= 1:
+        return "same"
+    return "unsure" if rounds < 2 else "slower" if slower else "faster"
+
+
+def _rounds(requests: Sequence[Request]) -> int:
+    return len({one.round for one in requests if one.counts})
 
 
 def _require_alike(before: Recording, after: Recording) -> None:

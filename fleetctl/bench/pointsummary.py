@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 Key = tuple[str, int]
 _DRAWS = 2_000
 _FEW, _MANY = 100, 400
+ACCEPTED = ("sglang:mean_spec_accept_length", "fleetctl_accepted_length", "sglang:spec_accept_length")
 _NO_MATTER: Floats = np.empty(0)
 
 
@@ -91,7 +92,7 @@ class PointSummary:
     ``speed``: tokens/s of one request, its prompt's reading included; ``writings``: after its first token, by request;
     ``throughput``: tokens/s of all its requests together. ``first``: time to the first token, ``between``: a request's
     mean time for each token after it, ``gaps``: between two events of a stream, all in seconds. ``errors``: kind →
-    how many, with the words of one.
+    how many, with the words of one. ``rounds``: how often it was measured, over all runs.
     """
 
     point: Point
@@ -112,6 +113,7 @@ class PointSummary:
     errors: dict[str, tuple[int, str]]
     warnings: dict[str, int]
     outliers: list[str] = field(default_factory=list)
+    rounds: int = 1
 
     @property
     def name(self) -> str:
@@ -167,6 +169,7 @@ def summarize_point(
         errors=_errors(measured),
         warnings=dict(Counter(word for visit in measured for word in visit.request.warnings)),
         outliers=outliers(speeds) if speeds else [],
+        rounds=len({(visit.run, visit.request.round) for visit in good}),
     )
 
 
@@ -226,12 +229,11 @@ def _prompt(
 
 def _gauge(ends: Sequence[PointEnd]) -> Interval | None:
     """The accepted length as the server itself says it last, where its answers do not tell."""
-    said = [
-        value
-        for end in ends
-        for name, value in end.metrics.get("after", {}).items()
-        if name.endswith(("spec_accept_length", "fleetctl_accepted_length")) and value > 0
-    ]
+    said: list[float] = []
+    for end in ends:
+        after = end.metrics.get("after", {})
+        known = [after[name] for name in ACCEPTED if after.get(name, 0) > 0]
+        said += known[:1]
     return Interval(said[-1], said[-1], None, None, 1) if said else None
 
 

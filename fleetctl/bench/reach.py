@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -18,30 +18,32 @@ LOOK_S = 5.0
 
 @dataclass(frozen=True)
 class Way:
-    """``via`` is ``direct`` or ``ssh``; with ``socket`` requests go through that Unix socket."""
+    """``via`` is ``direct`` or ``ssh``; with ``socket`` requests go through that Unix socket, with ``key`` each."""
 
     via: str
     base_url: str
     socket: str | None = None
+    key: str = field(default="", repr=False)
 
 
 @contextmanager
-def reach(host: Host, port: int, model_id: str) -> Iterator[Way]:
+def reach(host: Host, port: int, model_id: str, key: str = "") -> Iterator[Way]:
     """A way to the server of ``model_id`` on the host's ``port``, while the context lasts.
 
-    The host's address where that very model answers there, else an SSH forward. FleetError (exit 3) where neither
+    The host's address where that very model answers there, else an SSH forward. ``key``: what its server asks of
+    clients. FleetError (exit 3) where neither
     leads to it.
     """
     settings = resolve(host)
     name = f"[{settings.hostname}]" if ":" in settings.hostname else settings.hostname
-    straight = Way("direct", f"http://{name}:{port}")
+    straight = Way("direct", f"http://{name}:{port}", key=key)
     if model_id in _models(straight):
         yield straight
         return
     from fleetctl.transport.forward import forward
 
     with forward(settings, port) as socket:
-        way = Way("ssh", f"http://127.0.0.1:{port}", str(socket))
+        way = Way("ssh", f"http://127.0.0.1:{port}", str(socket), key)
         served = _models(way)
         if model_id not in served:
             answers = f"serves {', '.join(served)}" if served else "does not answer"
@@ -58,9 +60,17 @@ def _models(way: Way) -> list[str]:
     """The ids that ``/v1/models`` names; none where nothing answers."""
     try:
         with httpx.Client(
-            trust_env=False, transport=httpx.HTTPTransport(uds=way.socket), timeout=LOOK_S
+            trust_env=False,
+            transport=httpx.HTTPTransport(uds=way.socket),
+            timeout=LOOK_S,
+            headers=bearer(way.key),
         ) as http:
             answer: Any = http.get(f"{way.base_url}/v1/models").json()
         return [str(entry["id"]) for entry in answer["data"]]
     except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):
         return []
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header by which an OpenAI-compatible server knows its clients; none without a ``key``."""
+    return {"Authorization": f"Bearer {key}"} if key else {}

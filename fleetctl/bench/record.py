@@ -184,9 +184,28 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def encode(record: Record) -> bytes:
-    """A record as its line, without the line's end; fields that are absent by default are left out."""
+    """A record as its line, without the line's end; fields that are absent by default are left out.
+
+    Halves of surrogate pairs, which JSON can bring and UTF-8 cannot hold, become U+FFFD.
+    """
     data = {"kind": record.kind, **msgspec.to_builtins(record)}
     for absent in ("trees", "by"):
         if data.get(absent, 0) is None:
             del data[absent]
-    return _ENCODER.encode(data)
+    try:
+        return _ENCODER.encode(data)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_whole(data))
+
+
+def _whole(value: Any) -> Any:
+    """The same with texts that UTF-8 can hold; two halves that stand together are one character again."""
+    match value:
+        case str():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case dict():
+            return {_whole(key): _whole(entry) for key, entry in value.items()}
+        case list() | tuple():
+            return [_whole(entry) for entry in value]
+        case _:
+            return value

@@ -27,6 +27,7 @@ from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host
 from fleetctl.rollout.deploy import deploy_service
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.services.secrets import api_key
 from fleetctl.transport.agent import open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -121,8 +122,9 @@ class Session:
         swap_s = time.perf_counter() - began if outcome.verdict == "done" else None
         with open_agent(host) as agent:
             placed = look(agent, host, host.services[service], swap_s)
+        key = api_key(self._fleet, host, host.services[service])
         way = self._ways.setdefault(slot, ExitStack()).enter_context(
-            reach(host, placed.port, host.services[service].model_id)
+            reach(host, placed.port, host.services[service].model_id, key)
         )
         self._there[slot] = (wanted, placed, way)
         self._warm = set()
@@ -258,7 +260,7 @@ class Session:
         way: Way,
     ) -> list[Request]:
         model = placed.service.model_id
-        client = Client(way.base_url, model, self._limits, self._origin, way.socket)
+        client = Client(way.base_url, model, self._limits, self._origin, way.socket, way.key)
         trees = TREES if planned.engine == "standalone" else 0
         counted: list[Request] = []
         async with client:
@@ -287,10 +289,14 @@ class Session:
         suite: Suite,
     ) -> list[Request]:
         """A round that a load generator makes; the loop has nothing else to do meanwhile."""
-        if way.socket is not None or suite.turns > 1:
-            what = "servers behind ssh" if way.socket else "turns that follow an answer"
+        what = (
+            "servers behind ssh" if way.socket else "turns that follow an answer" if suite.turns > 1 else ""
+        )
+        if what or way.key:
             raise FleetError(
-                f"{generator.by} knows no {what}",
+                f"{generator.by} knows no {what}"
+                if what
+                else f"{generator.by} would show the service's key in its command line",
                 f"{self._host.name}, {way.base_url}",
                 "leave out --by: fleetctl's own client does",
             )

@@ -23,17 +23,22 @@ Cell = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many times as fast ``one`` is as ``other``, prompt by prompt; ``against``: prompts that say the opposite."""
+    """How many times as fast ``one`` is as ``other``, prompt by prompt; ``against``: prompts that say the opposite.
+
+    ``rounds``: of the one that has fewer. In one round all of one came before all of the other, so a host that drifted
+    meanwhile and a real difference look alike.
+    """
 
     one: str
     other: str
     ratio: Interval
     against: list[str]
+    rounds: int
 
     @property
     def sure(self) -> bool:
-        """Whether it is a difference: its interval excludes none."""
-        return differs(self.ratio)
+        """Whether it is a difference: its interval excludes none, and it was there in more than one round."""
+        return self.rounds > 1 and differs(self.ratio)
 
 
 @dataclass(frozen=True)
@@ -217,4 +222,6 @@ def compare(one: PointSummary, other: PointSummary) -> Comparison | None:
     if not one.speeds.keys() & other.speeds.keys():
         return None
     ratio = paired_ratio(one.speeds, other.speeds, draws=draws(one.speeds))
-    return Comparison(one.name, other.name, ratio, contrary(one.speeds, other.speeds))
+    return Comparison(
+        one.name, other.name, ratio, contrary(one.speeds, other.speeds), min(one.rounds, other.rounds)
+    )

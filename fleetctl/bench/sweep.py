@@ -153,7 +153,7 @@ class _Sweep:
         done: list[Request] = []
         for number, visit in enumerate(visits, 1):
             self._watcher.visit(visit)
-            done += self._session.measure(point, self._job.suite, self._job.prompts, visit.rounds)
+            done += self._measure(point, visit.rounds)
             self._watcher.visited(visit)
             if done and all(request.error for request in done):
                 first = done[0].error
@@ -172,6 +172,18 @@ class _Sweep:
                     self._watcher.stopped(point, why)
                     return "stopped", why
         return "done", ""
+
+    def _measure(self, point: Planned, rounds: Sequence[int]) -> list[Request]:
+        """Some rounds of a point; where its service did not come up and the slot is as before, once more."""
+        job = self._job
+        try:
+            return self._session.measure(point, job.suite, job.prompts, rounds)
+        except FleetError as error:
+            if error.exit != Exit.ROLLED_BACK:
+                raise
+            text = f"{point.id} did not come up: {error.what}; it is tried once more"
+            self._watcher.event({"step": "sweep", "state": "info", "text": text})
+            return self._session.measure(point, job.suite, job.prompts, rounds)
 
     def _known_after_all(self, point: Planned) -> bool:
         """Where only the start tells a point's digest: start it, and take over what is known under that."""

@@ -83,7 +83,8 @@ def compare(
 ) -> None:
     """Compare the services of two runs: exit 5 where one got slower than tolerated, for CI.
 
-    Slower: the ratio over all prompts is below what is tolerated, and its 95 % interval excludes no change.
+    Slower: the ratio over all prompts is below what is tolerated, its 95 % interval excludes no change, and both
+    runs have more than one round: one alone cannot tell a difference from drift.
     Runs of different models or prompts are refused.
     """
     from fleetctl.bench import comparing
@@ -243,6 +244,10 @@ def _print_changes(
         other = f"{change.first[0]}, character {change.first[1]}" if change.first else "-"
         rows.append([change.point, f"{ratio.mean:.3f}", sure, change.verdict, failed, other])
     output.table(["point", "ratio", "95 %", "verdict", "failed", "other answer at"], rows)
+    if any(change.verdict == "unsure" for change in changes):
+        output.line(
+            "unsure: one round cannot tell a difference from drift; measure both with --repeats 2 or more"
+        )
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

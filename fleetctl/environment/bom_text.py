@@ -53,7 +53,7 @@ def _lines(bom: Bom) -> Iterator[str]:
     counts = f"{len(bom['distributions'])} distributions, {len(bom['extensions'])} libraries"
     yield _line("holds", f"{counts}, {bom['files']:,} files, {megabytes(bom['bytes'])}")
     if bom["inherited"]:
-        yield _line("inherits", f"{len(bom['inherited'])} distributions of the system's Python")
+        yield _line("inherits", f"{len(bom['inherited'])} distributions of {_behind(bom)}")
     yield _line("drift", _drift(bom))
     yield from _broken(bom)
     nested = "".join(f"; a copy inside itself: {name}" for name in unowned["packages"])
@@ -64,6 +64,11 @@ def _lines(bom: Bom) -> Iterator[str]:
         if one["editable"]:
             yield _line("editable", f"{one['name']} from {one['editable']}")
     yield from _problems(bom)
+
+
+def _behind(bom: Bom) -> str:
+    """The folders that they are in."""
+    return ", ".join(dict.fromkeys(str(one["info"]).rpartition("/")[0] for one in bom["inherited"]))
 
 
 def _made(made: Any) -> Iterator[str]:

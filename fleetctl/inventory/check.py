@@ -115,6 +115,13 @@ def _unit_source(name: str, service: Mapping[str, Any]) -> Iterator[Problem]:
             f"the service {name} keeps its unit as the host has it, and names a template for it too",
             "take one of the two out",
         )
+    key = service.get("api_key")
+    if key is not None and key not in _mapping(service.get("secrets")):
+        yield Problem(
+            ("services", name, "api_key"),
+            f"the service {name} has the api_key {key}, which is none of its secrets",
+            f"secrets: {{{key}: env:{key}}}, or file:PATH, says where its value comes from",
+        )
     if service.get("engine") == "other" and not keeps and not template:
         yield Problem(
             ("services", name, "engine"),

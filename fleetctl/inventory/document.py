@@ -128,7 +128,7 @@ def _mapping(
     document: Document, node: yaml.MappingNode, key: Key, around: tuple[yaml.Node, ...]
 ) -> dict[str, Any]:
     data: dict[str, Any] = {}
-    for key_node, value_node in node.value:
+    for key_node, value_node in _merged(document, node, key, around):
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             document.problems.append(Problem(key, "a key that is no plain text", "", line))
@@ -148,6 +148,31 @@ def _mapping(
         document.lines[inner] = line
         data[name] = _plain(document, value_node, inner, around)
     return data
+
+
+def _merged(
+    document: Document, node: yaml.MappingNode, key: Key, around: tuple[yaml.Node, ...]
+) -> list[tuple[yaml.Node, yaml.Node]]:
+    """A mapping's pairs, those of the mappings that its ``<<`` names among them; its own win, then the first named."""
+    own = [pair for pair in node.value if not _is_merge(pair[0])]
+    said = {one.value for one, _ in own if isinstance(one, yaml.ScalarNode)}
+    more: list[tuple[yaml.Node, yaml.Node]] = []
+    for merge, value in (pair for pair in node.value if _is_merge(pair[0])):
+        for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            line = merge.start_mark.line + 1
+            if not isinstance(source, yaml.MappingNode) or source in around:
+                fix = "write <<: *NAME, where &NAME stands before a mapping"
+                document.problems.append(Problem(key, "<< names no mapping to take over", fix, line))
+                continue
+            for pair in _merged(document, source, key, (*around, source)):
+                if isinstance(pair[0], yaml.ScalarNode) and pair[0].value not in said:
+                    said.add(pair[0].value)
+                    more.append(pair)
+    return [*more, *own]
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.value == "<<" and key.style is None
 
 
 def _scalar(node: yaml.Node) -> Any:

@@ -143,7 +143,8 @@ class Service(Named):
     ``keep_unit``: the unit's file is the host's own, and fleetctl neither writes nor changes it. ``remedies``: auto
     has deploy put doctor's remedies into the unit, show only names them. ``user``: whom the server runs as; root
     where it is left out. ``secrets``: variables whose values come from here (``env:NAME`` of the shell, or
-    ``file:PATH``) and stand in a file that only the host's root reads. ``replicas``: more slots that it fills too,
+    ``file:PATH``) and stand in a file that only the host's root reads; ``api_key``: the one of them that its server
+    asks of clients, which probes and benchmarks send. ``replicas``: more slots that it fills too,
     one after the other. ``nodes``: the hosts that the service spans, this one first, each with the slot, environment
     and models of the same names; ``tp``: its tensor parallelism over all of them; ``meet``: where they find each
     other, ``address:port``.
@@ -168,6 +169,7 @@ class Service(Named):
     env: dict[VariableName, Value] = {}
     user: UserName | None = None
     secrets: dict[VariableName, SecretSource] = {}
+    api_key: VariableName | None = None
     probe: Probe = Probe()
     deadlines: Deadlines = Deadlines()
     _is_replica: bool = PrivateAttr(False)

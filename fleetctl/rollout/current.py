@@ -91,6 +91,11 @@ def filling(facts: Facts, slot: str) -> Facts | None:
     return None if is_vacant(state) else state
 
 
+def spans(state: Facts | None) -> list[str]:
+    """The hosts that the service of a slot's record spans; empty for a service of one host."""
+    return list((state or {}).get("nodes") or [])
+
+
 def rollout_words(lock: Facts) -> str:
     """The rollout that holds a slot: its id, what it does, by whom, from where and since when (local time)."""
     what = f" ({lock['kind']} of {lock.get('service')})" if lock.get("kind") else ""

@@ -12,7 +12,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.inventory.nodes import node_host
-from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.current import Facts, current_target, spans
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import Needs, survey_needs
 from fleetctl.rollout.outcome import Outcome, unhealthy
@@ -47,11 +47,6 @@ class Part:
         every = [*(self.needs.changes if self.needs else []), *self.found.changes]
         every += self.treatment.changes if self.treatment else []
         return [f"{self.host.name}: {change}" for change in every]
-
-
-def spans(state: Facts | None) -> list[str]:
-    """The hosts that the service of a slot's record spans; empty for a service of one host."""
-    return list((state or {}).get("nodes") or [])
 
 
 def refuse_follower(host: Host, slot: str, state: Facts | None) -> None:

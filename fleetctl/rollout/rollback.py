@@ -9,10 +9,10 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout import bluegreen
-from fleetctl.rollout.current import current_target
+from fleetctl.rollout.current import current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
-from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes, spans
+from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes
 from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.rollout.settle import settled_facts

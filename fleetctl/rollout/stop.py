@@ -5,10 +5,10 @@ from __future__ import annotations
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
-from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.current import Facts, current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
-from fleetctl.rollout.nodes import OnEvent, empty_nodes, refuse_follower, spans
+from fleetctl.rollout.nodes import OnEvent, empty_nodes, refuse_follower
 from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.plan import Kind, Plan, difference
 from fleetctl.rollout.replicas import deploy_replicas

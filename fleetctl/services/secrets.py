@@ -48,9 +48,26 @@ def survey_secrets(fleet: Fleet, host: Host, service: Service, agent: Agent) -> 
     if not service.secrets:
         return SecretFile("", [], True, {})
     values = {name: _read(fleet, host, service, name, source) for name, source in service.secrets.items()}
+    api_key(fleet, host, service)
     found = agent.call("secrets.find", service=service.name, values=values)["path"]
     path = found or f"{SECRETS}/{service.name}-{randomness.token_hex(4)}.env"
     return SecretFile(path, sorted(values), found is not None, values)
+
+
+def api_key(fleet: Fleet, host: Host, service: Service) -> str:
+    """What the service's server asks of its clients; "" where nothing. Errors as :func:`survey_secrets`."""
+    name = service.api_key
+    if not name:
+        return ""
+    value = _read(fleet, host, service, name, service.secrets[name])
+    if not (value.isascii() and value.isprintable()):
+        where = fleet.where(host.name, "services", service.name, "api_key")
+        raise FleetError(
+            f"the API key {name} holds what no HTTP header can",
+            where,
+            "choose one of ASCII letters and digits",
+        )
+    return value
 
 
 def _read(fleet: Fleet, host: Host, service: Service, name: str, source: str) -> str:

@@ -23,7 +23,8 @@ class Target:
 
     ``deadlines``: its own, in seconds; empty where no inventory knows it, and the plan's hold. ``port``: where it
     listens, None for the plan's; ``rungs``: the probes that it can pass, None for all; ``nodes``: the hosts that it
-    spans, of which this is number ``rank``.
+    spans, of which this is number ``rank``; ``api_key``: the variable of its secrets that holds what its server asks of
+    clients.
     """
 
     service: str
@@ -44,6 +45,7 @@ class Target:
     rungs: list[str] | None = None
     nodes: list[str] | None = None
     rank: int = 0
+    api_key: str | None = None
 
     @property
     def is_vacant(self) -> bool:
@@ -119,6 +121,7 @@ def _known(host: Host, service: Service) -> dict[str, Any]:
         "nodes": service.nodes,
         "rank": service.rank(host.name),
         "rungs": _rungs(host, service),
+        "api_key": service.api_key,
     }
 
 

@@ -8,16 +8,20 @@ import json
 import re
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
 
 from fleetctl.bench import comparing, export
-from fleetctl.bench.exposition import added, in_flight, parse
+from fleetctl.bench.exposition import added, fetch, in_flight, mean_accepted, parse
 from fleetctl.bench.figures import accepted_length, first_token, speed
-from fleetctl.bench.record import Accepted, Point
+from fleetctl.bench.naming import Name
+from fleetctl.bench.pointsummary import Visit, summarize_point
+from fleetctl.bench.record import Accepted, Point, PointEnd
 from fleetctl.bench.records import Recording, Writer, load
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
@@ -55,6 +59,13 @@ def test_slower_same_and_faster(tmp_path: Path) -> None:
         verdicts[name] = change.verdict
         assert change.ratio.mean == pytest.approx(rate / 20, rel=0.01) and change.failed == (1, 1)
     assert verdicts == {"half": "slower", "little": "same", "same": "same", "twice": "faster"}
+
+
+def test_one_round_is_never_sure(tmp_path: Path) -> None:
+    before = recorded(tmp_path, "one", 20.0)
+    for name, rate, said in (("half", 10.0, "unsure"), ("same", 20.0, "same"), ("twice", 40.0, "unsure")):
+        (change,) = comparing.compare(before, recorded(tmp_path, name, rate, round=1), 0.05)
+        assert change.verdict == said
 
 
 def test_what_only_noise_makes_slower_is_the_same(tmp_path: Path) -> None:
@@ -164,3 +175,43 @@ worse
     assert in_flight(found, {"running": "running", "queued": "queued"}) == 2.0
     assert in_flight(found, {"running": "other"}) is None is in_flight({}, {})
     assert added({"x_total": 1, "running": 9}, found) == {"x_total": 8.0, "running": 2.0, "h_sum": 1.5}
+
+
+class SglangSays(BaseHTTPRequestHandler):
+    """Two pages of an SGLang server that drafts."""
+
+    def log_message(self, *words: object) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        pages = {
+            "/metrics": 'sglang:num_running_reqs{m="x"} 0\nsglang:spec_accept_length{m="x"} 2.5\n',
+            "/server_info": '{"tp_size": 1, "internal_states": [{"avg_spec_accept_length": 3.75, "x": [1]}]}',
+        }
+        body = pages[self.path].encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_the_accepted_length_of_sglang_is_the_mean_since_its_start() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SglangSays) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        after = fetch(f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    one = made.point(engine="sglang")
+    requests = [made.request(one, "a", 1, 20.0, accepted=None)]
+    visits = [Visit("run", ("a", 1), request) for request in requests]
+    for metrics, wanted in (({}, None), ({"sglang:spec_accept_length": 2.5}, 2.5), (after, 3.75)):
+        ends = [PointEnd(one.id, "done", metrics={"after": metrics})]
+        found = summarize_point(one, Name("x", "x", "x"), visits, ends).accepted
+        assert (found and found.mean) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "no", '{"internal_states": [{}]}', '{"internal_states": [{"avg_spec_accept_length": "x"}]}'],
+)
+def test_what_says_no_accepted_length_is_passed_over(text: str) -> None:
+    assert mean_accepted(text) is None

@@ -57,6 +57,14 @@ def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, requ
     assert recording.end.outcome == "done" and recording.problems == []
 
 
+@given(st.text(st.characters(categories=["Cs", "Ll"]), max_size=9))
+def test_halves_of_surrogate_pairs_are_written(text: str) -> None:
+    line = json.loads(encode(made.request(POINT, text, 1, 20.0, text=f"\ud83d\ude00{text}")))
+    assert line["text"].startswith("\U0001f600")
+    kept = [char for char in text if not "\ud800" <= char <= "\udfff"]
+    assert [char for char in line["prompt"] if char in kept] == kept
+
+
 @given(st.data())
 def test_a_file_cut_anywhere_is_read_up_to_the_cut(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fleetctl.bench.agreement import difference
 from fleetctl.bench.record import Request
 from fleetctl.bench.records import load
+from fleetctl.bench.report.words import verdict
 from fleetctl.bench.summary import Summary, summarize
 from fleetctl.errors import Exit, FleetError
 from tests.bench import synthetic
@@ -51,6 +52,16 @@ def test_equal_services_are_not_called_different(tmp_path: Path) -> None:
     alike = [Spec("one", "linear", 25.0, 2.0, spread=0.2), Spec("two", "linear", 25.0, 2.0, spread=0.2)]
     found = summary_of(synthetic.write(tmp_path, alike))
     assert not found.cells[0].ratios["two"].sure
+
+
+def test_one_round_says_that_it_cannot_tell_a_difference_from_drift(tmp_path: Path) -> None:
+    once = summary_of(synthetic.write(tmp_path, repeats=1))
+    (cell,) = once.cells
+    tree = cell.ratios["ddtree"]
+    assert tree.rounds == 1 and not tree.sure and tree.ratio.low is not None and tree.ratio.low > 1.1
+    assert "in one round" in verdict(once, cell)[0] and "drifted" in verdict(once, cell)[0]
+    twice = summary_of(synthetic.write(tmp_path, repeats=2, identity="b"))
+    assert twice.cells[0].ratios["ddtree"].sure
 
 
 def test_runs_of_one_digest_are_one_point_and_others_are_told_apart(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,8 @@ def fleet(site: Site) -> Site:  # noqa: F811
     return site
 
 
-def drafting(site: Site, curve: dict[str, float]) -> None:  # noqa: F811
-    site.service("tree", "drafting.service.j2", address="0.0.0.0", itl=0.01, curve=curve)
+def drafting(site: Site, curve: dict[str, float], **knobs: Any) -> None:  # noqa: F811
+    site.service("tree", "drafting.service.j2", address="0.0.0.0", itl=0.01, curve=curve, **knobs)
     site.services["tree"] |= {"mode": "tree", "drafter": "m"}
     site.write()
 
@@ -48,7 +49,9 @@ def ends(recording: Recording) -> dict[object, str]:
 
 
 def test_each_point_is_measured_once_and_the_slow_one_stopped(fleet: Site) -> None:
+    drafting(fleet, CURVE, once=f"/run/once-{fleet.slot}")
     said = fleet.run("sweep", "ct200", "quick")
+    assert said.count("tried once more") == 1
     first = last(fleet)
     assert first.end.outcome == "done" and not first.problems
     assert ends(first) == {8: "done", 4: "stopped", 32: "stopped"}
@@ -68,7 +71,7 @@ def test_each_point_is_measured_once_and_the_slow_one_stopped(fleet: Site) -> No
     assert "nothing is left" in fleet.run("sweep", "ct200", "quick", "--plan")
     plan = json.loads(fleet.run("sweep", "ct200", "quick", "--plan", "--json", "--again", expect=10))["plan"]
     assert len(plan["points"]) == 3 and plan["requests"] == 27
-    drafting(fleet, {**CURVE, "32": 0.001})
+    drafting(fleet, {**CURVE, "32": 0.001}, once=f"/run/once-{fleet.slot}")
     plan = json.loads(fleet.run("sweep", "ct200", "quick", "--plan", "--json", expect=10))["plan"]
     assert plan["requests"] == 27, "another environment variable makes other services"
 

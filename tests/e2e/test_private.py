@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.bench.records import load, recordings
 from tests.e2e.conftest import TEMPLATE, Site
 
 SECRET = "p\"a$S\\w`o'r d#%h;{x} ü"
@@ -129,6 +130,37 @@ def test_what_is_lacking_is_said_and_nothing_is_changed(
     assert "the host has no such user" in said
     assert SECRET not in said
     assert private.active("good") == "inactive"
+
+
+def test_probes_and_benchmarks_send_the_key_that_a_server_asks_for(private: Site) -> None:
+    private.service("good", key="STANDIN_KEY", address="0.0.0.0", itl=0.005)
+    private.services["good"]["secrets"] = {"STANDIN_KEY": "file:key"}
+    private.write()
+    assert "401" in private.run("deploy", "ct200", expect=6)
+    private.services["good"]["api_key"] = "STANDIN_KEY"
+    private.write()
+    private.run("deploy", "ct200")
+    assert "nothing to do" in private.run("deploy", "ct200")
+    (slot,) = json.loads(private.run("status", "ct200", "--json"))["hosts"][0]["slots"]
+    assert slot["health"] == "ready"
+    suites = private.folder / "playbooks/bench"
+    suites.mkdir(parents=True)
+    (suites / "own.txt").write_text("Say one.\n")
+    (suites / "quick.yaml").write_text("prompts: own.txt\nmax_tokens: 8\nrepeats: 1\n")
+    private.run("bench", "ct200", "good", "--suite", "quick")
+    recording = load(recordings(private.folder)[0])
+    assert [one.tokens for one in recording.requests if one.counts] == [8]
+    assert "from-a-file" not in recording.path.read_text()
+    (private.folder / "key").write_text("schlüssel\n")
+    assert "no HTTP header can" in private.run("deploy", "ct200", expect=2)
+
+
+def test_an_api_key_must_be_one_of_the_secrets(private: Site) -> None:
+    private.services["good"]["api_key"] = "OTHER_KEY"
+    private.write()
+    said = private.run("deploy", "ct200", expect=2)
+    assert "the service good has the api_key OTHER_KEY, which is none of its secrets" in said
+    assert "inventories/ct200.yaml:" in said
 
 
 def test_a_secret_written_into_the_inventory_is_refused(private: Site) -> None:

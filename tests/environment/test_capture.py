@@ -236,6 +236,29 @@ def test_system_packages_are_inherited_where_the_venv_says_so(venv: Path) -> Non
     assert ("pip" in {one["name"] for one in bom["inherited"]}) == (base.returncode == 0)
 
 
+def test_packages_of_another_environment_that_a_pth_names_are_inherited(
+    venv: Path, tmp_path: Path, alpha: Path
+) -> None:
+    other = make_venv(tmp_path / "torch", alpha)
+    behind, sources = site(other), tmp_path / "sources"
+    for name, version in (("torch", "2.11.0"), ("alpha", "9.0")):
+        info = behind / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (behind / "torch").mkdir()
+    (behind / "torch/version.py").write_text("__version__ = '2.11.0+cu130'\ncuda = '13.0'\n")
+    (sources / "beta-1.0.dist-info").mkdir(parents=True)
+    before = bom_of(venv)
+    (site(venv) / "torch.pth").write_text(f"{behind}\n{sources}\n/nowhere/site-packages\n")
+    bom = bom_of(venv)
+    assert {one["name"]: one["info"].rpartition("/")[0] for one in bom["inherited"]} == {"torch": str(behind)}
+    assert distribution(bom, "alpha")["version"] == "1.0", "its own comes first"
+    assert bom["abi"]["torch"] == "2.11.0+cu130"
+    assert "torch2.11-cu130" in bom["abi"]["tag"]
+    assert bom["digest"] != before["digest"]
+    assert any(f"1 distributions of {behind}" in line for line in screen(bom)[0])
+
+
 def test_the_system_python_and_its_dist_packages() -> None:
     bom = bom_of("/usr/bin/python3", native=False)
     assert (bom["kind"], bom["path"], bom["python"]["runs"]) == ("system", "/usr", True)

@@ -40,6 +40,8 @@ HELD_S = 180.0
 CONTROLLER_S = 120.0
 BOUND_S = 150.0
 NUMBERS = itertools.count(1)
+FIRST_PORT = 23000
+"""Below the ports that outgoing connections take: one of a probe would keep a service from its port."""
 TEMPLATE = """[Unit]
 Description={{ service }}
 
@@ -95,7 +97,7 @@ class Site:
 
     def _slot(self, cell: Cell) -> Slot:
         number = next(NUMBERS)
-        return Slot(cell, f"f{number}", 25000 + number)
+        return Slot(cell, f"f{number}", FIRST_PORT + number)
 
     def write(self, anew: bool = False) -> Host:
         """Write the inventory; with ``anew``, where a redeploy is to come, ``good`` behaves as the new service."""
@@ -322,7 +324,7 @@ class Site:
             f"rm -rf /{ORDERS}; systemctl stop 'fleetctl-rollout-f[0-9]*.service' 'f[0-9]*-*.service'; "
             "cd /etc/systemd/system; rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
             "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
-            "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
+            "/run/systemd/system{.control,}/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
             "rm -rf /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
             check=False,
         )

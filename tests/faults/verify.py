@@ -54,7 +54,7 @@ def generations(site: Site, slots: Sequence[Slot]) -> dict[int, bool]:
 
 def leftovers(site: Site) -> list[str]:
     """Units on trial and boot units that are still there."""
-    places = "cd /run/systemd/system.control 2>/dev/null && ls; ls /etc/systemd/system | grep settle"
+    places = "ls /run/systemd/system.control /run/systemd/system | grep service; ls /etc/systemd/system | grep settle"
     return site.run(places, check=False).split()
 
 

@@ -57,6 +57,18 @@ def test_scalars_mean_what_they_say() -> None:
     assert args["day"] == "2026-11-29"
 
 
+def test_mappings_are_taken_over_by_merge_keys() -> None:
+    services = load_fleet(CASES / "merged", ".").hosts["alpha"].services
+    plain = {"attention-backend": "triton", "page-size": 1, "random-seed": 0}
+    graphs = {**plain, "page-size": 4, "disable-cuda-graph": True}
+    assert [services[name].args for name in ("plain", "dflash", "deeper")] == [
+        plain,
+        graphs,
+        {**graphs, "random-seed": 7},
+    ]
+    assert services["dflash"].env == {"TWO": "own", "ONE": "first"}
+
+
 def test_a_key_is_found_at_its_line() -> None:
     fleet = load_fleet(CASES / "good", ".")
     lines = (CASES / "good" / "alpha.yaml").read_text().splitlines()

@@ -1,6 +1,7 @@
 """A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
 port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
+key (a variable with what /v1 asks of clients) · once (a file that the first start leaves, and dies)
 tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
 deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
 address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 KNOBS = json.loads(sys.argv[1])
 if "--budget" in sys.argv:
@@ -45,6 +47,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             ready = not KNOBS.get("never") and time.monotonic() - STARTED >= KNOBS.get("load", 0)
             self.answer(200 if ready else 503, b"" if ready else b'{"status": "loading"}')
+        elif self.refused():
+            pass
         elif self.path == "/v1/models":
             self.answer(200, {"data": [{"id": KNOBS["model"]}]})
         elif self.path == "/metrics":
@@ -54,7 +58,17 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, {"error": "no such path"})
 
+    def refused(self):
+        """Whether a key is asked for, and another one came."""
+        wanted = os.environ[KNOBS["key"]] if "key" in KNOBS and self.path.startswith("/v1/") else None
+        if wanted is None or self.headers["Authorization"] == f"Bearer {wanted}":
+            return False
+        self.answer(401, {"error": "Unauthorized"})
+        return True
+
     def do_POST(self):
+        if self.refused():
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with LOCK:
             FLYING[0] += 1
@@ -106,6 +120,10 @@ def main():
         time.sleep(3600)
     for line in KNOBS.get("says", []):
         say(line)
+    if "once" in KNOBS and not Path(KNOBS["once"]).exists():
+        Path(KNOBS["once"]).touch()
+        say("dead at the first start")
+        os._exit(1)
     if "die" in KNOBS:
         time.sleep(KNOBS["die"])
         say(f"dead at {time.time():.6f}")

@@ -174,6 +174,7 @@ def test_a_user_secrets_limits_and_processes_that_left_their_parent(site: Rented
         line.split("=", 1)
         for line in site.lab.run("", f"tr '\\0' '\\n' </proc/{pid}/environ").stdout.splitlines()
     )
+    assert found["SPT_NOENV"] == "1", "a renamed process keeps the variable that tells whose it is"
     assert (found["KEY"], found["SAID"]) == ('s"e$c`r\\et', "a b'c 100% $x")
     said = site.lab.run("", f"stat -c %U /proc/{pid}; grep 'open files' /proc/{pid}/limits").stdout.split()
     assert (said[0], said[4]) == ("daemon", "4321")

@@ -51,7 +51,7 @@ def show(summary: Summary, output: Output) -> None:
 def _legend(summary: Summary) -> list[str]:
     prompts = ", ".join(list(summary.prompts)[:MOST_BARS])
     return [
-        "ratio: against the one with 1; ≈ where its interval holds 1, which is no difference",
+        "ratio: against the one with 1; ≈ where its interval holds 1 or there was one round, which is no difference",
         *([f"by prompt: tok/s of {prompts}"] if len(summary.prompts) > 1 else []),
         "first, per token: half of the requests / nine of ten; pauses: how many, from short to long; all: together",
     ]
@@ -160,6 +160,7 @@ def _point(summary: Summary, one: PointSummary) -> dict[str, Any]:
         "base": cell.base,
         "ratio": _interval(ratio.ratio) if ratio else None,
         "differs": ratio.sure if ratio else None,
+        "rounds": one.rounds,
         "outliers": one.outliers,
         "prompts": {name: _prompt(prompt) for name, prompt in one.prompts.items()},
     }

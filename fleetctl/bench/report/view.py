@@ -96,7 +96,7 @@ def _ratio(cell: CellSummary, name: str) -> str:
     ratio = cell.ratios.get(name)
     if ratio is None:
         return "1" if name == cell.base else "–"
-    return f"{'' if ratio.sure or ratio.ratio.low is None else '≈ '}{number(ratio.ratio.mean)} ×"
+    return f"{'' if ratio.sure else '≈ '}{number(ratio.ratio.mean)} ×"
 
 
 def _two(half: float | None, most: float | None) -> str:

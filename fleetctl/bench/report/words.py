@@ -15,6 +15,8 @@ MODES = {
     "tree": "a drafted tree is verified",
 }
 
+DRIFT = "which does not tell a difference from a host that drifted meanwhile"
+
 
 def number(value: float | None, digits: int = 3) -> str:
     """``value`` with so many significant digits, whole where it has more before its point; – of none."""
@@ -64,8 +66,8 @@ def times(comparison: Comparison) -> str:
 def finding(summary: Summary, comparison: Comparison) -> str:
     """A comparison as a sentence without its full stop; no difference where the interval holds 1."""
     one, other = (summary.points[name].label for name in (comparison.one, comparison.other))
-    if comparison.ratio.low is None:
-        return f"{one} is {times(comparison)} as fast as {other}, measured once"
+    if comparison.rounds == 1:
+        return f"{one} was {times(comparison)} as fast as {other} in one round, {DRIFT}"
     if not comparison.sure:
         return f"No significant difference between {one} and {other}: {times(comparison)}"
     return f"{one} is {times(comparison)} as fast as {other}"
