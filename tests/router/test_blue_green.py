@@ -23,6 +23,8 @@ def serving(site: Site) -> Load:
 
 def test_no_request_fails_when_the_service_is_swapped_again_and_again(site: Site) -> None:
     load = serving(site)
+    runs_as = f"stat -c %U /proc/$(systemctl show -P MainPID fleetctl-{site.slot}-front.service)"
+    assert site.lab.run("ct200", runs_as).stdout == "haproxy\n"
     site.run("swap", "one", "two", "--blue-green")
     load.more(200)
     assert site.status()["service"] == "two"
