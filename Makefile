@@ -16,8 +16,9 @@ LOOK   := chromium texlive-latex-recommended texlive-pictures lmodern
 demo: $(VENV)/.ready .fleetctl/models/smollm2-135m/model.safetensors
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_FLEET="$(CURDIR)" FLEETCTL_INVENTORY=inventories/lab $(BIN)/python -m fleetctl.lab.demo
 
+# Two pytests at once, each with a lab of its own; `pytest` alone runs all of them one after the other.
 test: $(VENV)/.ready $(VENV)/.look .fleetctl/models/smollm2-135m/model.safetensors check
-	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.lanes
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.gpu import hybrid, lossless, plumbing, profile, speed
-from benchmarks.gpu.arms import ddtree, dflash
+from benchmarks.gpu.arms import commits, ddtree, dflash
 from benchmarks.gpu.server import Arm
 
 PHASES = ("node-context", "plumbing", "lossless", "hybrid", "speed", "eager", "kernels", "profile")
@@ -30,14 +30,15 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=256, help="longest answer; default 256")
     parser.add_argument("--minutes", type=float, default=6.0, help="of asking; what there is then is kept")
     parser.add_argument("--budgets", default="15,64", help="trees of lossless and hybrid; default 15,64")
-    parser.add_argument(
-        "--arms", help="of speed, eager, kernels and profile: only these, by name, with commas"
-    )
+    parser.add_argument("--arms", help="only these, by name, with commas")
     parser.add_argument("--hybrid-model", action="store_true", help="the target has recurrent layers")
+    parser.add_argument("--tp", type=int, default=1, help="cards that a server takes; default 1")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
     given.out.mkdir(parents=True, exist_ok=True)
-    flags = hybrid.HYBRID if given.hybrid_model else ()
+    flags = hybrid.HYBRID if given.hybrid_model or given.phase == "hybrid" else ()
+    flags += ("--tp-size", str(given.tp)) if given.tp > 1 else ()
+    only = given.arms.split(",") if given.arms else ()
     budgets = tuple(int(part) for part in given.budgets.split(","))
     if given.phase == "node-context":
         from benchmarks.gpu import node_context
@@ -50,22 +51,25 @@ def main() -> int:
         arms = (plumbing.hybrid_arms if given.hybrid_model else plumbing.dense_arms)(given.drafter)
         name = "plumbing-hybrid" if given.hybrid_model else "plumbing"
         port = 33000 if given.hybrid_model else 31000  # both kinds can run side by side
-        plumbing.measure(given.target, given.out, arms, phase=name, flags=flags, port=port)
+        plumbing.measure(
+            given.target, given.out, chosen(arms, given.arms), phase=name, flags=flags, port=port
+        )
     elif given.phase == "lossless":
         lossless.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
             count=given.prompts, tokens=given.tokens, minutes=given.minutes, flags=flags,
+            extra=commits(given.drafter, budgets[0]), only=only,
         )  # fmt: skip
     elif given.phase == "hybrid":
         hybrid.measure(
             given.target, given.drafter, given.out, dtype=given.dtype, budgets=budgets,
-            count=given.prompts, tokens=given.tokens, minutes=given.minutes,
+            count=given.prompts, tokens=given.tokens, minutes=given.minutes, only=only,
+            flags=flags,
         )  # fmt: skip
     elif given.phase == "profile":
         arms = [
             Arm("linear", dflash(given.drafter)),
             Arm("tree-15", ddtree(given.drafter, budget=15, topk=8)),
-            Arm("tree-15-graph", ddtree(given.drafter, budget=15, topk=8, commit="graph")),
         ]
         profile.measure(given.target, given.out, chosen(arms, given.arms), flags=flags)
     else:

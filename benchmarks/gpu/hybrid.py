@@ -5,10 +5,11 @@ Needs a hybrid target and a drafter that predicts it; a random one accepts nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.arms import ddtree
+from benchmarks.gpu.arms import commits, ddtree
 from benchmarks.gpu.lossless import measure as lossless
 from benchmarks.gpu.server import Arm
 
@@ -31,9 +32,10 @@ def measure(
     budgets: tuple[int, ...] = (8, 15, 16, 32, 64),
     count: int = 20,
     tokens: int = 128,
-    flags: tuple[str, ...] = HYBRID,
+    flags: Sequence[str] = HYBRID,
     deadline_s: float = 400,
     minutes: float = 8.0,
+    only: Sequence[str] = (),
 ) -> dict[str, Any]:
     """As ``lossless``, into ``hybrid/``: ``tree-N`` fork, ``unsafe-N`` do not."""
     return lossless(
@@ -46,6 +48,7 @@ def measure(
         tokens=tokens,
         deadline_s=deadline_s,
         minutes=minutes,
-        extra=arms(drafter, budgets),
-        flags=flags,
+        extra=[*commits(drafter, 15), *arms(drafter, budgets)],
+        only=only,
+        flags=tuple(flags),
     )

@@ -40,20 +40,27 @@ def measure(
     deadline_s: float = 300,
     minutes: float = 8.0,
     extra: Sequence[Arm] = (),
+    only: Sequence[str] = (),
     flags: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Write ``lossless-<dtype>.json``; its ``arms``: texts that are equal, and each first difference.
 
-    No arm is begun after ``minutes``; what there is then is kept, and a further run goes on from it.
+    No arm is begun after ``minutes`` of asking; what there is then is kept, and a further run goes on from it.
+    ``only`` names the arms to ask besides the reference; all without.
     """
-    ends = time.monotonic() + minutes * 60
     results = Results(out, f"lossless-{dtype}")
-    arms = [Arm(arm.name, (*arm.flags, *flags), arm.env) for arm in [*compared(drafter, budgets), *extra]]
+    wanted = [*compared(drafter, budgets), *extra]
+    arms = [
+        Arm(arm.name, (*arm.flags, *flags), arm.env)
+        for arm in wanted
+        if not only or arm.name in (*only, REFERENCE)
+    ]
     names = {arm.name: arm.name for arm in arms}
     if dtype == "float32":
         arms = [in_float32(arm) for arm in arms]
         names = {arm.name: arm.name.removesuffix("-float32") for arm in arms}
     with running(arms, model, out, deadline_s=deadline_s) as servers:
+        ends = time.monotonic() + minutes * 60
         ready = {names[name]: server for name, server in servers.items()}
         if REFERENCE not in ready:
             raise SystemExit("the autoregressive server is not ready; see its log")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.arms import ddtree, dflash
+from benchmarks.gpu.arms import ddtree, dflash, in_float32
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, running
 
@@ -25,6 +25,8 @@ def dense_arms(drafter: Path) -> list[Arm]:
         Arm("tree-4", ddtree(drafter, budget=4)),
         Arm("tree-40-spine", ddtree(drafter, budget=40, spine=True)),
         Arm("tree-torch", ddtree(drafter, builder="torch")),
+        Arm("tree-device", ddtree(drafter, commit="device")),
+        Arm("tree-host", ddtree(drafter, commit="host")),
         Arm("tree-eager", (*ddtree(drafter), "--disable-cuda-graph")),
     ]
 
@@ -35,7 +37,10 @@ def hybrid_arms(drafter: Path) -> list[Arm]:
         Arm("hybrid-linear", dflash(drafter)),
         Arm("hybrid-fork", ddtree(drafter, budget=12)),
         Arm("hybrid-fork-eager", (*ddtree(drafter, budget=12), "--disable-cuda-graph")),
+        Arm("hybrid-fork-host", ddtree(drafter, budget=12, commit="host")),
         Arm("hybrid-unsafe", ddtree(drafter, budget=12, hybrid="unsafe")),
+        in_float32(Arm("hybrid-autoregressive")),
+        in_float32(Arm("hybrid-fork", ddtree(drafter, budget=12))),
     ]
 
 
@@ -52,7 +57,9 @@ def measure(
 ) -> dict[str, Any]:
     """Write ``<phase>.json``: for each arm its texts one by one and together, aborts survived, metrics."""
     results = Results(out, phase)
-    wanted = [Arm(arm.name, (*arm.flags, *flags), arm.env) for arm in arms if not results.has(arm.name)]
+    wanted = [
+        Arm(arm.name, (*arm.flags, *flags), arm.env, arm.path) for arm in arms if not results.has(arm.name)
+    ]
     with running(wanted, model, out, deadline_s=deadline_s, port=port) as servers:
         first: list[list[int]] | None = None
         for name, server in servers.items():
@@ -60,7 +67,8 @@ def measure(
             alone = [server.generate(text, tokens)["output_ids"] for text in TEXTS]
             with ThreadPoolExecutor(8) as pool:
                 together = list(pool.map(lambda text, s=server: s.generate(text, tokens), TEXTS * 4))
-            again = [server.generate(text, tokens)["output_ids"] for text in TEXTS]
+            # In the other order: what a request leaves in its cache slots must not reach the next one.
+            again = [server.generate(text, tokens)["output_ids"] for text in reversed(TEXTS)][::-1]
             first = first or alone
             same = sum(one == other for one, other in zip(alone, first, strict=True))
             results.put(

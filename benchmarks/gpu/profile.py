@@ -1,20 +1,25 @@
-"""Where a pass's time goes: torch profiler traces of some steps, and the sums that matter."""
+"""Where a pass's time goes: a torch profiler's trace and the sums that matter; with py-spy the host's stacks too."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.results import Results
-from benchmarks.gpu.server import Arm, running
+from benchmarks.gpu.server import Arm, Server, running
 from benchmarks.gpu.texts import prompts
 
 STEPS = 20
+STACKS_S = 5
+"""Seconds of sampled stacks, 500 a second."""
 
 
 def measure(
@@ -29,6 +34,7 @@ def measure(
     with running(arms, model, out, deadline_s=deadline_s) as servers:
         for name, server in servers.items():
             server.generate(text, 64)
+            stacks(server, text, out / f"stacks-{name}.txt")
             folder = traces / name
             server.post(
                 "/start_profile",
@@ -44,6 +50,20 @@ def measure(
                 print(f"{name}: {results.data['arms'][name]}", flush=True)
                 break
     return results.data
+
+
+def stacks(server: Server, text: str, to: Path) -> None:
+    """What the scheduler's Python does while it answers, as collapsed stacks; nothing without py-spy."""
+    scheduler = server.scheduler()
+    if shutil.which("py-spy") is None or scheduler is None:
+        return
+    argv = ["py-spy", "record", "--pid", str(scheduler), "--rate", "500", "--duration", str(STACKS_S)]
+    with ThreadPoolExecutor(1) as pool:
+        sampling = pool.submit(
+            subprocess.run, [*argv, "--format", "raw", "--output", str(to)], capture_output=True, check=False
+        )
+        while not sampling.done():
+            server.generate(text, 256)
 
 
 def sums(trace: Path) -> dict[str, Any]:

@@ -125,6 +125,16 @@ class Server:
                 found[name] = float(value)
         return found
 
+    def scheduler(self) -> int | None:
+        """The process that drives the model: SGLang renames it."""
+        for found in Path("/proc").glob("[0-9]*/cmdline"):
+            pid = int(found.parent.name)
+            with suppress(OSError):
+                ours = os.getpgid(pid) == self._process.pid
+                if ours and found.read_bytes().startswith(b"sglang::sched"):
+                    return pid
+        return None
+
     def ask_to_end(self) -> None:
         """SIGTERM, without waiting."""
         with suppress(ProcessLookupError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
-from benchmarks.gpu.arms import compared, ddtree, dflash, eager
+from benchmarks.gpu.arms import commits, compared, ddtree, dflash, eager
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm, Server, running
 from benchmarks.gpu.texts import Prompt, prompts
@@ -30,13 +30,9 @@ def graph_arms(drafter: Path) -> list[Arm]:
     return [
         *compared(drafter, (8, 15, 32)),
         Arm("tree-22-spine", ddtree(drafter, budget=22, topk=8, spine=True)),
-        *(
-            Arm(f"tree-{budget}-{commit}", ddtree(drafter, budget=budget, topk=8, commit=commit))
-            for budget, commit in ((15, "device"), (15, "graph"), (32, "graph"))
-        ),
+        *commits(drafter, 15),
         Arm("shadow-phases", ddtree(drafter, "shadow", metrics=True)),
         Arm("tree-15-phases", ddtree(drafter, metrics=True, budget=15, topk=8)),
-        Arm("tree-15-graph-phases", ddtree(drafter, metrics=True, budget=15, topk=8, commit="graph")),
     ]
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from typing import FrozenSet, Mapping, Optional, Tuple, Union
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple, Union
 
 from fleetctl.abi.errors import AbiError
 from fleetctl.abi.fatbin import GpuCode, gpu_codes
@@ -13,8 +12,7 @@ from fleetctl.abi.source import File, Source, opened
 from fleetctl.abi.symbols import NONE, read_symbols
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(NamedTuple):
     """What the dynamic linker sees of a file. ``path`` as given; names of symbols without their versions.
 
     ``undefined`` are the strong wishes, ``weak`` those that may stay open; ``requires`` is the highest version
@@ -31,8 +29,8 @@ class Library:
     undefined: FrozenSet[str] = frozenset()
     weak: FrozenSet[str] = frozenset()
     exported: FrozenSet[str] = frozenset()
-    requires: Mapping[str, str] = field(default_factory=dict)
-    provides: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, str] = {}
+    provides: Mapping[str, str] = {}
     gpu: Tuple[GpuCode, ...] = ()
 
 

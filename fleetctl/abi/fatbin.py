@@ -8,7 +8,6 @@ nvcc 13.0 writes, and what wheels built by 12.x and 13.x hold, with ``cuobjdump 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from fleetctl.abi.layout import Section
@@ -26,8 +25,7 @@ _SUFFIXES = ((1 << 20, "a"), (1 << 21, "f"))
 _COMPRESSED = (1 << 13) | (1 << 15)  # LZ4, zstd
 
 
-@dataclass(frozen=True, order=True)
-class GpuCode:
+class GpuCode(NamedTuple):
     """``kind`` is ``sass`` (machine code) or ``ptx``; ``arch`` like ``90a``, ``120`` or ``103f``.
 
     Machine code with ``f`` runs on its family (cuobjdump lists it as ``sm_103``).

@@ -10,8 +10,6 @@ import re
 from functools import lru_cache
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from elftools.elf.structs import ELFStructs
-
 from fleetctl.abi.source import Source
 
 MAX_SEGMENTS = 4096
@@ -242,6 +240,8 @@ def _text(names: bytes, at: int) -> str:
 @lru_cache(maxsize=None)
 def _structs(little: bool, width: int) -> Any:
     """The records used here; ``create_advanced_structs`` makes them all, and some fail on Python 3.9."""
+    from elftools.elf.structs import ELFStructs
+
     structs = ELFStructs(little_endian=little, elfclass=width)
     structs.create_basic_structs()
     structs._create_phdr()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
@@ -26,8 +25,7 @@ _PYTHON = re.compile(r"_?Py[A-Z_]\w*")
 _VERSION = re.compile(r"\.so[.\d]*$")
 
 
-@dataclass(frozen=True)
-class MissingLibrary:
+class MissingLibrary(NamedTuple):
     """A soname that nobody has; ``cuda`` is the major its name says, ``nearest`` the same library by another name."""
 
     soname: str
@@ -50,8 +48,7 @@ class MissingVersion(NamedTuple):
     library: str
 
 
-@dataclass(frozen=True)
-class Unresolved:
+class Unresolved(NamedTuple):
     """All that one extension wants and nobody gives; empty (and false) where it would load.
 
     ``elsewhere`` says, of at most ``SHOWN`` of the ``symbols``, which library would have given it: one that nobody
@@ -61,7 +58,7 @@ class Unresolved:
     libraries: Tuple[MissingLibrary, ...] = ()
     symbols: Tuple[str, ...] = ()
     versions: Tuple[MissingVersion, ...] = ()
-    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: Mapping[str, str] = {}
 
     def __bool__(self) -> bool:
         return bool(self.libraries or self.symbols or self.versions)

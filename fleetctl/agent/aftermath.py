@@ -31,7 +31,7 @@ class Aftermath:
         if started is None or (started.get("data") or {}).get("boot") != trial.boot():
             return False
         text, there = self._work.new["unit_text"], self._work.before["units"][self._new]
-        return trial.is_as_it_was(text, there) or trial.stands(self._new, str(text))
+        return trial.is_as_it_was(text, there) or trial.stands(self._new, str(text), there)
 
     def old_is_back(self) -> bool:
         """Whether a boot has brought the old service, or the unit's old text, before the commit came so far."""

@@ -6,13 +6,13 @@ which names another, has the same digest.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Dict, Iterable, List, Sequence
 
 from fleetctl.agent.files import read_start
 from fleetctl.agent.mentions import Paths
 from fleetctl.agent.reader import Answer, read_one
+from fleetctl.agent.sha import sha256
 from fleetctl.agent.tree import Problems, Tree
 from fleetctl.agent.unowned import in_site
 
@@ -47,7 +47,7 @@ def _digest(tree: Tree, path: str, own: Paths) -> Answer:
         content = read_start(tree.absolute(path), LIMIT)
     except OSError as error:
         return Answer(None, -1, -1, error.strerror or str(error))
-    return Answer(hashlib.sha256(own.replaced(content, NOWHERE)).hexdigest(), len(content), -1, "")
+    return Answer(sha256(own.replaced(content, NOWHERE)).hexdigest(), len(content), -1, "")
 
 
 def activated(root: str) -> List[str]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
-from fleetctl.agent import beside, drift, unowned
+from fleetctl.agent import beside, drift, hardware, unowned
 from fleetctl.agent.conda import CondaPackages
 from fleetctl.agent.distributions import Distribution, find_distributions
 from fleetctl.agent.inherited import added_by_pth, inherited, inherited_sites
+from fleetctl.agent.later import Later, NotYet
 from fleetctl.agent.layout import Layout, Said, ask_python, find_layout, python_tag
 from fleetctl.agent.marker import made
 from fleetctl.agent.modules import modules
+from fleetctl.agent.sha import sha256_of
 from fleetctl.agent.tree import Problems, Tree, exists, shown
 
 Json = Dict[str, Any]
@@ -70,16 +69,13 @@ class Capture:
 
     def run(self) -> Json:
         """Capture it."""
-        with ThreadPoolExecutor(2) as pool:
-            asking = pool.submit(self._ask)
-            self._step("walk", "look at every file", self._walk)
-            distributions = self._step("read", "read what is installed", self._distributions)
-            reading = pool.submit(self._read_libraries, asking, distributions)
-            checked = self._step(
-                "hash", "compare files with their RECORD", lambda: self._check(distributions)
-            )
-            self._step("native", "read the compiled libraries", lambda: self._await(reading))
-            return self._bom(asking.result(), distributions, checked, reading.result())
+        asking = Later(self._ask)
+        self._step("walk", "look at every file", self._walk)
+        distributions = self._step("read", "read what is installed", self._distributions)
+        reading = Later(lambda: self._read_libraries(asking, distributions))
+        checked = self._step("hash", "compare files with their RECORD", lambda: self._check(distributions))
+        self._step("native", "read the compiled libraries", lambda: self._await(reading))
+        return self._bom(asking.result(), distributions, checked, reading.result())
 
     def _step(self, step: str, text: str, work: Callable[[], Any]) -> Any:
         self.emit({"step": f"capture-{step}", "state": "begin", "text": text})
@@ -95,7 +91,7 @@ class Capture:
             self._told = now
             self.emit({"step": f"capture-{step}", "state": "wait", "text": text})
 
-    def _await(self, reading: "Future[Native]") -> None:
+    def _await(self, reading: Later[Native]) -> None:
         while True:
             try:
                 reading.result(EVERY_S)
@@ -110,9 +106,7 @@ class Capture:
             return Said(None, "", None, "there is no interpreter")
         return ask_python(python) if self.hashes or not exists(python) else None
 
-    def _read_libraries(
-        self, asking: "Future[Optional[Said]]", distributions: Sequence[Distribution]
-    ) -> Native:
+    def _read_libraries(self, asking: Later[Optional[Said]], distributions: Sequence[Distribution]) -> Native:
         said = asking.result() or NOT_ASKED
         version, tag = python_tag(self.layout, said)
         folders = inherited_sites(self.layout, version, self.added)
@@ -130,7 +124,7 @@ class Capture:
         versions = {one["name"]: one["version"] for one in behind}
         versions.update((one.name, one.version) for one in distributions)
         abi = extensions.abi(judged, tag, system["glibc"], versions.get("torch"))
-        system["glibcxx"] = extensions.glibcxx
+        system["glibcxx"] = hardware.glibcxx()
         return Native(behind, [one.entry for one in judged], abi, system, self._imports())
 
     def _imports(self) -> List[Json]:
@@ -234,7 +228,7 @@ class Capture:
         if self.layout.has_system_packages:
             lines.append("system-site-packages")
         text = "\0".join(sorted(lines))
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        return sha256_of(text)[:12]
 
     def _beside(self) -> Dict[str, str]:
         root = self.layout.root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shlex
 import shutil
 import sys
 import time
@@ -18,6 +19,7 @@ Json = Dict[str, Any]
 Emit = Callable[[Json], None]
 
 TAIL_S = 0.02
+LONGEST_TAIL_S = 0.1
 LIVE_EVERY_S = 1.0
 ENDING_S = 15.0
 GONE_S = 3.0
@@ -38,7 +40,7 @@ def start(args: Json, emit: Emit) -> Json:
     """
     plan = checked(args["plan"])
     slot = plan["slot"]
-    _wait_for_the_last(slot)
+    _wait_for_the_last(slot, look=supervised.in_charge())
     folder = record.folder_of(plan["id"])
     try:
         folder.mkdir(parents=True, mode=0o700)
@@ -54,10 +56,14 @@ def start(args: Json, emit: Emit) -> Json:
         _forget(folder)
         raise _unwritten(error, folder) from error
     settles = record.unsettled(slot, but=plan["id"])
-    refused = _begin(slot, folder, plan)
+    try:
+        refused = _begin(slot, folder, plan)
+    except AgentError:
+        _forget(folder)
+        raise
     if refused is not None:
         _forget(folder)
-        if systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED:
+        if not _has_ended(slot):
             raise lock.locked(slot, lock.holder(slot) or {})
         what = "the rollout was not started; nothing was changed"
         raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
@@ -109,13 +115,15 @@ def checked(plan: Any) -> Json:
     return plan
 
 
-def _wait_for_the_last(slot: str) -> None:
-    """A rollout at work locks the slot; one that has its result and only ends is waited for."""
+def _wait_for_the_last(slot: str, look: bool = True) -> None:
+    """A rollout at work locks the slot; one that has its result and only ends is waited for.
+
+    Without ``look``, only where it still has the lock: systemd refuses a unit that is there.
+    """
     end = time.monotonic() + ENDING_S
     while True:
         held = lock.holder(slot)
-        ended = systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] in ENDED
-        if held is None and ended:
+        if held is None and (not look or _has_ended(slot)):
             return
         if held and not (record.folder_of(held.get("rollout")) / "result.json").exists():
             raise lock.locked(slot, held)
@@ -124,21 +132,30 @@ def _wait_for_the_last(slot: str) -> None:
         time.sleep(TAIL_S)
 
 
+def _has_ended(slot: str) -> bool:
+    return systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] in ENDED
+
+
 def _begin(slot: str, folder: Path, plan: Json, verb: str = "rollout") -> Optional[List[str]]:
     """Start the rollout as a process that outlives this one; the words of who refused it, or None."""
     if supervised.in_charge():
         agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
         return None if keeper.start(unit_of(slot), agent, folder) else ["one runs already"]
     done = systemd.run(_command(slot, folder, plan, verb))
+    if done.returncode:
+        _wait_for_the_last(slot)
+        done = systemd.run(_command(slot, folder, plan, verb))
     return done.stderr.splitlines() if done.returncode else None
 
 
 def _command(slot: str, folder: Path, plan: Json, verb: str) -> List[str]:
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
     undoing = record.undo_bound(plan)
+    unsettled = shlex.join(["test", "-e", str(folder / "result.json")])
+    recovery = f"{unsettled} || exec {shlex.join([*agent, 'recover', str(folder)])}"
     properties = {
         "Description": f"fleetctl rollout {plan['id']}",
-        "ExecStopPost": " ".join([*agent, "recover", str(folder)]),
+        "ExecStopPost": f'/bin/sh -c "{recovery}"',
         "TimeoutStopSec": f"{undoing:.0f}",
         "KillMode": "mixed",
         "OOMScoreAdjust": "-900",
@@ -154,9 +171,11 @@ def follow(args: Json, emit: Emit) -> Json:
     tail = _Tail(folder / "events.jsonl")
     looked = time.monotonic()
     gone_since: Optional[float] = None
+    pause = TAIL_S
     while True:
         result = files.read_json(folder / "result.json")
-        for event in tail.new():
+        events = tail.new()
+        for event in events:
             emit(event)
         if isinstance(result, dict):
             return result
@@ -172,7 +191,8 @@ def follow(args: Json, emit: Emit) -> Json:
                     evidence=[json.dumps(event) for event in list(record.read_events(folder))[-5:]],
                     exit=NOT_RESTORED,
                 )
-        time.sleep(TAIL_S)
+        pause = TAIL_S if events else min(pause * 1.4, LONGEST_TAIL_S)
+        time.sleep(pause)
 
 
 def _known(rollout: Any) -> Tuple[Path, Json]:
@@ -188,7 +208,7 @@ def _alive(slot: str, rollout: str) -> bool:
     held = lock.holder(slot)
     if held is not None and held.get("rollout") == rollout:
         return True
-    return systemd.show([unit_of(slot)])[unit_of(slot)]["ActiveState"] not in ENDED
+    return not _has_ended(slot)
 
 
 class _Tail:

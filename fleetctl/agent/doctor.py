@@ -121,14 +121,19 @@ class _Gathering:
         ask = self.parts.ask_within
         ask(QUICK_S, "ports", {}, plain.port_owners, ports)
         ask(UNITS_S, "units", {}, self._units)
-        ask(UNITS_S, "limits", {}, lambda: hardware.limits(_list(self.args, "units")))
+        ask(UNITS_S, "limits", {}, self._limits)
         for slot, place in self.slots.items():
             ask(QUICK_S, f"slots.{slot}", None, plain.slot_state, slot)
             ask(QUICK_S, f"service.{slot}", plain.no_service("not heard"), plain.service_facts, slot, place)
 
     def _units(self) -> Json:
         ports = self.parts.answer("ports")
-        return plain.units(plain.unit_names(_list(self.args, "units"), self.slots, ports))
+        names = plain.unit_names(_list(self.args, "units"), self.slots, ports)
+        return plain.units(names, hardware.UNIT_LIMITS)
+
+    def _limits(self) -> Json:
+        units = self.parts.answer("units")
+        return hardware.limits({name: units.get(name, {}) for name in _list(self.args, "units")})
 
     def _ask_host(self) -> None:
         for name, (empty, function) in HOST.items():

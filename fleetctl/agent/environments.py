@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -74,6 +73,8 @@ def is_whole(wheelhouse: Path, wheel: Dict[str, Any]) -> bool:
     path = wheelhouse / wheel["filename"]
     if size(path) != wheel["size"]:
         return False
+    import hashlib
+
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for chunk in iter(lambda: file.read(1 << 20), b""):

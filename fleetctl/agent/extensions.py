@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from fleetctl.abi import cuda
@@ -58,8 +59,13 @@ class Extensions:
         self.paths = [
             path for path, file in tree.files.items() if LIBRARY_NAME.search(path) and not file.link
         ]
-        self._providers = _WithGpu(sites, interpreter=interpreter, system=System())
         self._sites = sites
+        self._interpreter = interpreter
+
+    @cached_property
+    def _providers(self) -> Providers:
+        """Reads the interpreter and all that it loads, so only where there is a library to judge."""
+        return _WithGpu(self._sites, interpreter=self._interpreter, system=System())
 
     def read(self, owners: Mapping[str, str], step: Callable[[int], None]) -> List[Judged]:
         """Each library, sorted by path; ``owners`` is the distribution by path; ``step`` is told how many are done."""
@@ -69,15 +75,6 @@ class Extensions:
                 found.append(self._one(path, owners.get(path)))
             step(number)
         return found
-
-    @property
-    def glibcxx(self) -> Optional[str]:
-        """The highest GLIBCXX that the system's libstdc++ gives."""
-        for path in self._providers.system.find("libstdc++.so.6"):
-            library = self._providers.read(path)
-            if library is not None and "GLIBCXX" in library.provides:
-                return library.provides["GLIBCXX"]
-        return None
 
     def abi(
         self, judged: Sequence[Judged], tag: Optional[str], glibc: Optional[str], torch: Optional[str]

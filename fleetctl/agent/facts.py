@@ -9,7 +9,7 @@ import socket
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from fleetctl.agent import apikey, net, paths, record, systemd
 from fleetctl.agent.errors import AgentError
@@ -144,10 +144,10 @@ def slot_state(slot: str) -> Optional[Dict[str, Any]]:
     return state
 
 
-def units(names: List[str]) -> Dict[str, Dict[str, Any]]:
-    """systemd's properties of each unit, numbers as such, and its file's ``text`` or None."""
+def units(names: List[str], more: Sequence[str] = ()) -> Dict[str, Dict[str, Any]]:
+    """systemd's properties of each unit (``more`` too), numbers as such, and its file's ``text`` or None."""
     found: Dict[str, Dict[str, Any]] = {}
-    for name, properties in systemd.show(names).items():
+    for name, properties in systemd.show(names, more).items():
         unit: Dict[str, Any] = dict(properties)
         for key in ("MainPID", "NRestarts", "ExecMainStatus", "ExecMainCode"):
             if unit.get(key, "").isdigit():

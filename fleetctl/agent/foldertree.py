@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import Dict, List, Optional, Set
 
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.paths import MARKER
+from fleetctl.agent.sha import sha256_of
 
 SHOWN = 5
 CACHE = "__pycache__/"
@@ -37,7 +37,7 @@ class Tree:
             ]
             lines += [f"{path}\0>{target}" for path, target in self.links.items()]
             lines.sort()
-            self._stamp = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+            self._stamp = sha256_of("\n".join(lines))
         return self._stamp
 
     def at(self, root: str, files: List[str]) -> Tree:

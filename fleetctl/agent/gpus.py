@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 import threading
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -42,6 +41,8 @@ def query() -> Dict[str, Any]:
     A field that the driver does not tell (``[N/A]``) is None; of a lost card it tells none. A host without
     ``nvidia-smi`` has no GPUs and no error. An app's ``gpu`` is its card's index.
     """
+    import shutil
+
     if shutil.which("nvidia-smi") is None:
         return {"gpus": [], "apps": [], "error": None}
     apps_answer: List[Tuple[List[Row], Optional[str]]] = []

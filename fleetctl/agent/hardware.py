@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import resource
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
-
-from fleetctl.agent import supervised, systemd
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 Json = Dict[str, Any]
 
@@ -26,7 +25,7 @@ LIBRARIES = (
 )
 UNIT_LIMITS = ("LimitNOFILE", "LimitMEMLOCK")
 SHM = "/dev/shm"
-GLIBCXX = re.compile(rb"\0GLIBCXX_(\d+(?:\.\d+)+)(?=\0)")
+GLIBCXX = re.compile(rb"(\d+(?:\.\d+)+)\0")
 
 
 class Mount(NamedTuple):
@@ -135,10 +134,11 @@ def uptime() -> float:
     return float(Path("/proc/uptime").read_text().split()[0])
 
 
-def limits(units: Sequence[str]) -> Json:
+def limits(units: Mapping[str, Mapping[str, Any]]) -> Json:
     """``{"agent": {"nofile", "memlock"}, unit: {"LimitNOFILE", "LimitMEMLOCK"}}``; None stands for no limit.
 
-    Under supervisord the agent's alone: what its services have is not known before they run.
+    ``units``: systemd's properties of each unit, with :data:`UNIT_LIMITS` among them; what is said without them (under
+    supervisord) has no limits here: a service's are not known before it runs.
     """
     found: Json = {
         "agent": {
@@ -146,15 +146,9 @@ def limits(units: Sequence[str]) -> Json:
             "memlock": _limit(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
         }
     }
-    if units and not supervised.in_charge():
-        done = systemd.run(
-            ["systemctl", "show", "--no-pager", "-p", ",".join(UNIT_LIMITS), "--", *units], 10.0
-        )
-        blocks = [block for block in done.stdout.split("\n\n") if block.strip()]
-        if len(blocks) == len(units):
-            for unit, block in zip(units, blocks):
-                said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-                found[unit] = {name: _unit_limit(said.get(name)) for name in UNIT_LIMITS}
+    for unit, said in units.items():
+        if all(name in said for name in UNIT_LIMITS):
+            found[unit] = {name: _unit_limit(str(said[name])) for name in UNIT_LIMITS}
     return found
 
 
@@ -162,8 +156,8 @@ def _limit(value: int) -> Optional[int]:
     return None if value == resource.RLIM_INFINITY else value
 
 
-def _unit_limit(text: Optional[str]) -> Optional[int]:
-    return int(text) if text and text.isdigit() else None
+def _unit_limit(text: str) -> Optional[int]:
+    return int(text) if text.isdigit() else None
 
 
 def libraries(names: Iterable[str] = LIBRARIES) -> Dict[str, bool]:
@@ -174,12 +168,14 @@ def libraries(names: Iterable[str] = LIBRARIES) -> Dict[str, bool]:
     return {name: bool(system.find(name)) for name in names}
 
 
+@lru_cache(None)
 def glibcxx() -> Optional[str]:
     """The highest GLIBCXX that the system's libstdc++ gives; None where there is none."""
     from fleetctl.abi.loader import System
 
     for path in System().find("libstdc++.so.6"):
-        versions = {match[1].decode() for match in GLIBCXX.finditer(Path(path).read_bytes())}
+        parts = Path(path).read_bytes().split(b"\0GLIBCXX_")[1:]
+        versions = {match[1].decode() for match in map(GLIBCXX.match, parts) if match}
         if versions:
             return max(versions, key=lambda version: tuple(map(int, version.split("."))))
     return None

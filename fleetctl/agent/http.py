@@ -29,7 +29,10 @@ def request(
     """
     deadline = time.monotonic() + timeout
     try:
-        with socket.create_connection((address, port), timeout) as connection:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout)
+            connection.connect((address, port))
             connection.sendall(_message(method, address, port, path, body, key))
             return read_answer(_Stream(connection, deadline))
     except socket.timeout:

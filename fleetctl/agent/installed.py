@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import io
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Set
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 from fleetctl.agent.foldertree import shown
 from fleetctl.agent.rewrite import replace_bytes
+from fleetctl.agent.sha import sha256
 from fleetctl.agent.wheel_record import read_record, record_sha256
 
 INFO = ".dist-info"
@@ -145,7 +145,7 @@ def canonical(name: str) -> str:
 def row_of(path: str, file: str) -> Row:
     """The RECORD row that fits the file as it is now."""
     content = Path(file).read_bytes()
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    digest = base64.urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
     return Row(path, f"sha256={digest}", str(len(content)))
 
 

@@ -12,6 +12,7 @@ from typing import Any, Dict, Optional
 from fleetctl.agent.errors import LOCKED, AgentError
 from fleetctl.agent.paths import LOCKS
 from fleetctl.agent.record import checked_name
+from fleetctl.agent.vacant import is_vacant
 
 FOLDER = Path(LOCKS)
 RETRY_S = 0.05
@@ -36,10 +37,11 @@ def acquire(slot: str, plan: Dict[str, Any], patience_s: float) -> int:
                 os.close(handle)
                 raise locked(slot, holder(slot) or {}) from None
             time.sleep(RETRY_S)
+    about = plan.get("old") if is_vacant(plan["new"]) else plan["new"]
     text = {
         "rollout": plan["id"],
         "kind": plan.get("kind"),
-        "service": plan["new"].get("service"),
+        "service": (about or plan["new"]).get("service"),
         "unit": plan["new"]["unit"],
         "operator": plan.get("operator"),
         "from": plan.get("from"),

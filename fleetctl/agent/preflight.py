@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 from fleetctl.agent import damage, files, gpus, lock, net, probes, record, secretfile, systemd, unitfile
 from fleetctl.agent.before import CONTEXT_MIB, lasts
 from fleetctl.agent.paths import ENVS, MARKER
+from fleetctl.agent.vacant import is_vacant
 
 Json = Dict[str, Any]
 
@@ -108,7 +109,8 @@ class Preflight:
     def _state(self) -> None:
         held = self._slot.get("unit")
         adopted = self.old is not None and self.old.get("adopted")
-        if held and not adopted and (self.old is None or self.old["unit"] != held):
+        empty = self.old is None and is_vacant(self._slot)
+        if held and not adopted and not empty and (self.old is None or self.old["unit"] != held):
             planned = self.old["unit"] if self.old else "nothing"
             what = f"slot {self.plan['slot']} is held by {held}, the plan expects {planned}"
             self._add("plan-stale", what, held, "plan again: another rollout came in between")
@@ -166,6 +168,8 @@ class Preflight:
     def _unit(self, said: Optional[List[str]]) -> None:
         unit = self.new["unit"]
         text = self.new["unit_text"]
+        if is_vacant(self.new):
+            return
         if text is None:
             if self.units[unit].get("LoadState") == "not-found":
                 self._add("unit-missing", f"{unit} is not there and the plan brings no text for it", unit)
@@ -283,8 +287,8 @@ class Preflight:
 
     def _gpus(self) -> None:
         wanted = self.plan["gpus"]
-        if not wanted:
-            return
+        if not wanted or is_vacant(self.new):
+            return  # what leaves a GPU may leave a dead one
         there = {gpu["index"]: gpu for gpu in self.gpus["gpus"]}
         said = [self.gpus["error"]] if self.gpus["error"] else []
         leaving = (

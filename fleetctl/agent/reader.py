@@ -7,7 +7,6 @@ A child reads one JSON line for each batch, ``[[path, algorithm], …]``, and an
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
@@ -54,6 +53,8 @@ def read_all(jobs: Sequence[Job], on_bytes: Callable[[int, int], None]) -> List[
 
 def read_one(path: str, algorithm: str) -> Answer:
     """Hash one file. What is no regular file (any more) is never waited for."""
+    import hashlib
+
     try:
         fd = open_regular(path)
     except OSError as error:

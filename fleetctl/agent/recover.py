@@ -109,8 +109,9 @@ def _finish(work: Work, found: Aftermath) -> Optional[Json]:
     if work.overlap:
         return overlap.finish(work)
     routing.close_old(work)
-    said = f"{unit} serves; its commit was cut short, and finished"
-    return work.record.result(outcome("done", DONE, said, left=unit))
+    left = f"slot {work.plan['slot']} is empty" if work.empties else unit
+    said = f"{left if work.empties else f'{unit} serves'}; its commit was cut short, and finished"
+    return work.record.result(outcome("done", DONE, said, left=left))
 
 
 def _leave(work: Work, found: Aftermath, reason: str, since: str) -> Json:
@@ -123,7 +124,7 @@ def _leave(work: Work, found: Aftermath, reason: str, since: str) -> Json:
             steps.stop(work, "restore-stop", unit, min(work.limit("stop"), FAILED_STOP_S))
         if not work.same_unit or not found.runs(unit):
             work.record.begin("restore-units", f"{unit} is on trial no more")
-            ended = trial.end(unit)
+            ended = trial.end(unit, work.before["units"][unit])
             systemd.daemon_reload()
             work.record.ok("done" if ended else "nothing was on trial")
         routing.release(work)

@@ -116,12 +116,13 @@ class Rollout:
         self._interrupt.check()
         steps.start(work, work.new, "", probes.rungs_of(work.new))
         gates.hold(work, "commit")
+        gates.hold(work, gates.SURE)
         routing.route(work)
         self._interrupt.disarm()
         steps.commit(work)
         steps.confirm(work)
         routing.close_old(work)
-        return self._record.result(outcome("done", DONE, f"{work.new['unit']} serves", left=work.new["unit"]))
+        return self._record.result(_done(work))
 
     def _settle(self, left: Record) -> None:
         """Settle a rollout that was left unfinished; what it waits for is this rollout's wait too."""
@@ -207,6 +208,15 @@ class Rollout:
             return [f"journal: {line[:400]}" for line in watch.tail(unit)]
         except AgentError:
             return []
+
+
+def _done(work: Work) -> Json:
+    unit, slot = work.new["unit"], work.plan["slot"]
+    if not work.empties:
+        return outcome("done", DONE, f"{unit} serves", left=unit)
+    fix = "memory that no process owns needs a GPU reset or a reboot" if work.held else ""
+    said = f"slot {slot} is empty" + (f"; {work.held}" if work.held else "")
+    return outcome("done", DONE, said, fix, left=f"slot {slot} is empty")
 
 
 def _words(old: Optional[Json], there: Json) -> str:

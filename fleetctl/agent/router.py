@@ -18,6 +18,8 @@ Json = Dict[str, Any]
 READY, DRAIN, CLOSED = "ready", "drain", "maint"
 ANSWER_S = 5.0
 ANSWER_BYTES = 4 << 20
+KEPT_MODE = 0o644
+"""Root writes it, and the router reads it as its own user; nobody else comes into its folder."""
 
 
 class Server(NamedTuple):
@@ -61,7 +63,7 @@ class Router:
                 f"the router {self.service} did not take {server}: {said}", self.unit, fix, exit=PREFLIGHT
             )
         with contextlib.suppress(OSError):
-            files.write(self._kept, self._ask("show servers state") + "\n", 0o600)
+            files.write(self._kept, self._ask("show servers state") + "\n", KEPT_MODE)
 
     def forget(self) -> None:
         """Of a router that does not run: what it was told last, so that its health checks decide when it starts."""

@@ -32,16 +32,19 @@ def unroute(work: Work) -> None:
         router.tell(router.old, DRAIN)
     router.tell(router.new, state)
     if work.old_was_active and not work.overlap and not router.others_up():
-        work.record.info(
-            "nothing else stands behind the router: requests fail until the new service is proven"
-        )
+        until = "from now on" if work.empties else "until the new service is proven"
+        work.record.info(f"nothing else stands behind the router: requests fail {until}")
     work.record.ok(f"{router.new} gets no new requests")
 
 
 def route(work: Work) -> None:
-    """Give the traffic to the new service, and ask it once through the router."""
+    """Give the traffic to the new service, and ask it once through the router; where there is none, to nobody."""
     router = work.router
     if router is None:
+        return
+    if work.empties:
+        if router.runs():
+            router.tell(router.new, CLOSED)
         return
     work.record.begin("route", f"the router {router.service} sends requests to {router.new}")
     if not router.runs():

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -99,7 +98,7 @@ def _kept(path: Path, fd: int) -> Iterator[None]:
     try:
         yield
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         with contextlib.suppress(OSError):
             keeper.communicate(b"done\n")
 
@@ -117,7 +116,7 @@ def remove_leftovers(folder: Path, names: str = "*" + SUFFIX) -> int:
     """Remove each folder of such a name that no process holds; how many there were."""
     removed = 0
     for path in _unheld(folder, names):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         removed += 1
     return removed
 
@@ -191,11 +190,19 @@ def _same(fd: int, path: Path) -> bool:
 
 
 def _empty(path: Path) -> None:
+    import shutil
+
     for entry in path.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink()
+
+
+def _remove(path: Path) -> None:
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def sync(path: Path) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Set
 
-from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, trial, watch
+from fleetctl.agent import facts, files, gpus, net, probes, record, systemd, trial, vacant, watch
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.ladder import Failed, Ladder
 from fleetctl.agent.record import Record
 from fleetctl.agent.router import Router
+from fleetctl.agent.sha import sha256_of
 from fleetctl.agent.signatures import Signatures
 from fleetctl.agent.watch import Interrupt, Watch
 
@@ -38,10 +38,15 @@ class Work:
         self.old: Optional[Json] = self.plan.get("old")
         self.table = Signatures(self.plan.get("signatures") or [])
         self.same_unit = bool(self.old and self.old["unit"] == self.new["unit"])
+        self.empties = vacant.is_vacant(self.new)
         self.spared: Set[str] = set()
         """Units that run by somebody else's start, or a boot's: proven as they are, and not stopped."""
         self.router = Router(self.plan["router"]) if self.plan.get("router") else None
         self.overlap = bool(self.plan.get("overlap"))
+        self.never_started = False
+        """Whether systemd has read the new unit just now, and so has nothing to forget about it."""
+        self.held = ""
+        """What the stopped service's port or GPUs are still held by, where nothing is to start there."""
         self.old_was_active = bool(self.old and self.before["units"][self.old["unit"]]["active"])
 
     def limit(self, name: str, target: Optional[Json] = None) -> float:
@@ -148,6 +153,12 @@ def free(work: Work, step: str) -> None:
         return _gpu_memory(work.plan["gpus"], work.before["baseline_mib"])
 
     waiting = work.until(work.limit("free"), look)
+    if waiting is not None and work.empties:
+        work.held = waiting
+        work.record.ok(
+            f"not free after {work.limit('free'):g} s: {waiting}; nothing is to start here: going on"
+        )
+        return
     if waiting is not None:
         fix = "end what holds it; memory that no process owns needs a GPU reset or a reboot"
         raise Failed(f"not free after {work.limit('free'):g} s: {waiting}", fix=fix)
@@ -170,28 +181,34 @@ def _gpu_memory(wanted: List[int], baseline: Dict[str, int]) -> Optional[str]:
 
 def install(work: Work) -> None:
     """Put the unit's text where systemd reads it; its file is only written at commit."""
+    if work.empties:
+        return
     unit, text = work.new["unit"], work.new["unit_text"]
-    as_it_was = trial.is_as_it_was(text, work.before["units"][unit])
-    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{trial.folder() / unit}")
-    if text is not None and not as_it_was:
-        trial.begin(unit, text)
     there = work.before["units"][unit]
-    if there["fragment"] or there["file"]["kind"] != "absent":
-        systemd.daemon_reload()
+    as_it_was, path = trial.is_as_it_was(text, there), trial.place(unit, there)
+    work.record.begin("install", f"{unit} as it was" if as_it_was else f"{path}")
+    if text is not None and not as_it_was:
+        trial.begin(unit, text, there)
+    if trial.is_new(there):
+        work.never_started = systemd.take_in(unit, path)
     else:
-        systemd.take_in(unit, trial.folder() / unit)
+        systemd.daemon_reload()
     work.record.ok(f"{unit} as it was" if as_it_was else f"{unit} is in place, until it has proven itself")
 
 
 def start(work: Work, target: Json, prefix: str, rungs: List[str]) -> None:
     """Start a unit and climb its rungs, listening from before the start."""
+    if vacant.is_vacant(target):
+        return
     unit = target["unit"]
     work.record.begin(f"{prefix}start", f"start {unit}", {"boot": trial.boot()})
-    if not target.get("adopted"):
-        systemd.reset_failed(unit)
+    invocation = ""
+    if prefix or not work.never_started:
+        if not target.get("adopted"):
+            systemd.reset_failed(unit)
+        state = systemd.show([unit])[unit]
+        invocation = "" if probes.running(state) else state.get("InvocationID", "")
     place = watch.cursor()
-    state = systemd.show([unit])[unit]
-    invocation = "" if probes.running(state) else state.get("InvocationID", "")
     following = Watch(unit, place, work.table, work.interrupt)
     try:
         systemd.start(unit)
@@ -206,25 +223,35 @@ def commit(work: Work) -> None:
 
     The leaving one is disabled first: a power cut in between boots with neither, and the boot unit brings one.
     """
-    unit = work.new["unit"]
-    work.record.begin("commit", f"{unit} becomes the slot's service")
+    unit, slot = work.new["unit"], work.plan["slot"]
+    work.record.begin(
+        "commit", f"slot {slot} is empty" if work.empties else f"{unit} becomes the slot's service"
+    )
     trial.make_last(unit, work.new["unit_text"], work.before["units"][unit])
     for other, there in work.before["units"].items():
         if other != unit and there["enabled"] == "enabled":
             systemd.disable(other)
-    systemd.enable(unit)
+    if not work.empties:
+        systemd.enable(unit)
     systemd.sync_enablement()
     try:
         systemd.daemon_reload()
     except AgentError as error:
         work.record.info(f"{error.what}: systemd reads it at its next reload", {"evidence": error.evidence})
     record.SLOTS.mkdir(mode=0o700, exist_ok=True)
-    files.write_json(record.slot_path(work.plan["slot"]), state(work))
-    work.record.ok(f"{unit} is enabled, slot {work.plan['slot']} is {work.new['service']}")
+    files.write_json(record.slot_path(slot), state(work))
+    done = (
+        "nothing starts there at boot"
+        if work.empties
+        else f"{unit} is enabled, slot {slot} is {work.new['service']}"
+    )
+    work.record.ok(done)
 
 
 def confirm(work: Work) -> None:
     """A last look: a service that died while it was committed is not left as the slot's."""
+    if work.empties:
+        return
     unit = work.new["unit"]
     state = systemd.show([unit])[unit]
     no_process = "process" in probes.rungs_of(work.new) and state.get("MainPID", "0") == "0"
@@ -245,6 +272,9 @@ def state(work: Work) -> Json:
         previous = {**_head(work.old, there["text"]), **{k: v for k, v in known.items() if k != "previous"}}
         previous.setdefault("port", probes.port_of(work.plan, work.old))
         previous["unit_text"] = there["text"]
+    elif vacant.is_vacant(before):
+        was = {key: value for key, value in before.items() if key != "previous"}
+        previous = before.get("previous") if work.empties else was
     text = work.new["unit_text"]
     if text is None:
         text = work.before["units"][work.new["unit"]]["text"]
@@ -270,5 +300,5 @@ def is_same(work: Work) -> bool:
 
 
 def _head(target: Json, text: Optional[str]) -> Json:
-    digest = None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    digest = None if text is None else sha256_of(text)
     return {**{key: target.get(key) for key in KEPT}, "unit_sha256": digest}

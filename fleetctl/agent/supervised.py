@@ -61,6 +61,22 @@ stdout_logfile_maxbytes=100MB
 stdout_logfile_backups=2
 """
 
+ONCE = """\
+; Written by fleetctl: settles a rollout that the end of the machine cut short.
+[program:{name}]
+command={command}
+autostart=true
+autorestart=false
+startsecs=0
+priority=1100
+redirect_stderr=true
+stdout_logfile={log}
+stdout_logfile_maxbytes=1MB
+stdout_logfile_backups=0
+"""
+
+SETTLING = "fleetctl-settle-"
+
 Properties = Dict[str, str]
 
 
@@ -228,6 +244,28 @@ def disable(unit: str) -> None:
         (WANTS / unit).unlink()
     if (UNITS / unit).is_file():
         _write(unit)
+
+
+def once_at_start(unit: str, command: Sequence[str]) -> None:
+    """Have supervisord run a command once when it starts next, behind what is enabled."""
+    name = name_of(unit)
+    folder, ending = server().folder()
+    for place in (folder, LOGS):
+        place.mkdir(parents=True, exist_ok=True)
+    words = " ".join(word.replace("%", "%%") for word in command)
+    files.write(folder / f"{name}{ending}", ONCE.format(name=name, command=words, log=log_of(unit)))
+    files.sync_folder(folder)
+
+
+def not_at_start(unit: str) -> None:
+    """No longer; supervisord forgets those that it has run and that have ended."""
+    name, there = name_of(unit), server()
+    folder, ending = there.folder()
+    (folder / f"{name}{ending}").unlink(missing_ok=True)
+    for known in there.ask("getAllProcessInfo"):
+        if str(known["name"]).startswith(SETTLING) and known["state"] == EXITED:
+            _forget(there, known["name"])
+            log_of(known["name"]).unlink(missing_ok=True)
 
 
 def reload() -> None:

@@ -10,9 +10,9 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence, Set
+from typing import Any, Dict, Iterable, List, Sequence, Set
 
-from fleetctl.agent import files, keeper, supervised
+from fleetctl.agent import bus, files, keeper, supervised
 from fleetctl.agent.errors import PREFLIGHT, AgentError
 
 UNITS = Path("/etc/systemd/system")
@@ -41,6 +41,10 @@ PROPERTIES = [
 ]
 UNIT_NAME = re.compile(r"[A-Za-z0-9:_.@\\-]+\.service")
 COMMAND_TIMEOUT_S = 60.0
+NO_LIMIT = 2**64 - 1
+SECOND = 10**6
+SPANS = {"w": 604800 * SECOND, "d": 86400 * SECOND, "h": 3600 * SECOND, "min": 60 * SECOND, "s": SECOND}
+SPANS |= {"ms": 1000, "us": 1}
 RELOAD_PAUSES_S = (0.2, 0.8)
 
 Properties = Dict[str, str]
@@ -70,13 +74,54 @@ def run(command: Sequence[str], timeout: float = COMMAND_TIMEOUT_S) -> "subproce
         raise AgentError(what, fix="see what overloads the host, or hangs there", exit=PREFLIGHT) from error
 
 
-def show(units: Sequence[str]) -> Dict[str, Properties]:
-    """The units' properties, from one ``systemctl``; one that is not there has LoadState ``not-found``."""
+def show(units: Sequence[str], more: Sequence[str] = ()) -> Dict[str, Properties]:
+    """Properties of units (``more`` too) as ``systemctl`` words them; an absent one has LoadState ``not-found``."""
     if not units:
         return {}
     if supervised.in_charge():
         return supervised.show(units)
-    done = run(["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES), "--", *units])
+    names = {*PROPERTIES, *more}
+    try:
+        return {unit: _in_words(bus.properties(unit, names)) for unit in units}
+    except (bus.Unavailable, bus.Refused):
+        return _show(units, more)
+
+
+def _in_words(said: Dict[str, Any]) -> Properties:
+    return {name: _word(name, value) for name, value in said.items()}
+
+
+def _word(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "Job":
+        return str(value[0] or "")
+    if name == "InvocationID":
+        return bytes(value).hex()
+    if name.endswith("Timestamp"):
+        return time.strftime("%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(value // SECOND)) if value else ""
+    if value == NO_LIMIT:
+        return "infinity"
+    if name.endswith("USec"):
+        return _span(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _span(microseconds: int) -> str:
+    """``1min 30s``; from a second down with a fraction, as ``3.004000s``."""
+    words = []
+    for unit, size in SPANS.items():
+        count, microseconds = divmod(microseconds, size)
+        if count and microseconds and size <= SECOND:
+            words.append(f"{count}.{microseconds:0{len(str(size)) - 1}}{unit}")
+            break
+        words += [f"{count}{unit}"] if count else []
+    return " ".join(words) or "0"
+
+
+def _show(units: Sequence[str], more: Sequence[str] = ()) -> Dict[str, Properties]:
+    """:func:`show` by ``systemctl``."""
+    done = run(["systemctl", "show", "--no-pager", "-p", ",".join([*PROPERTIES, *more]), "--", *units])
     blocks = [_properties(block) for block in done.stdout.split("\n\n") if block.strip()]
     if len(blocks) == len(units):
         return dict(zip(units, blocks))
@@ -86,7 +131,7 @@ def show(units: Sequence[str]) -> Dict[str, Properties]:
             where=units[0],
             evidence=done.stderr.splitlines() or ["(no output)"],
         )
-    return {unit: show([unit])[unit] for unit in units}
+    return {unit: _show([unit], more)[unit] for unit in units}
 
 
 def _properties(block: str) -> Properties:
@@ -115,12 +160,17 @@ def daemon_reload() -> None:
     return _act("daemon-reload")
 
 
-def take_in(unit: str, place: Path) -> None:
-    """Make systemd know the unit's file at ``place``; one that it has not read yet needs no reload of all units."""
+def take_in(unit: str, place: Path) -> bool:
+    """Make systemd know the unit's file at ``place``; one that it has not read yet needs no reload of all units.
+
+    True where it was read without one and was never started.
+    """
     known = show([unit])[unit]
     at_its_place = known.get("FragmentPath") == str(place)
     if known.get("LoadState") != "loaded" or not at_its_place or known.get("NeedDaemonReload") != "no":
         daemon_reload()
+        return False
+    return known.get("ActiveState") == "inactive" and not known.get("InvocationID")
 
 
 def is_stale(unit: str) -> bool:
@@ -141,14 +191,22 @@ def start(unit: str) -> None:
     """Queue the start and return; the probes see what becomes of it."""
     if supervised.in_charge():
         return supervised.start(unit)
-    return _act("start", "--no-block", "--", unit)
+    return _queue("StartUnit", "start", unit)
 
 
 def stop(unit: str) -> None:
     """Queue the stop and return; systemd's own TimeoutStopSec applies."""
     if supervised.in_charge():
         return supervised.stop(unit)
-    return _act("stop", "--no-block", "--", unit)
+    return _queue("StopUnit", "stop", unit)
+
+
+def _queue(method: str, verb: str, unit: str) -> None:
+    """Queue a job; where systemd cannot be asked straight or refuses, by ``systemctl``, whose words say why."""
+    try:
+        bus.manage(method, unit, "replace")
+    except (bus.Unavailable, bus.Refused):
+        _act(verb, "--no-block", "--", unit)
 
 
 def kill(unit: str, number: str = "KILL") -> None:
@@ -181,7 +239,13 @@ def sync_enablement() -> None:
 
 def reset_failed(unit: str) -> None:
     """Forget failures and the start limit's count; for own units only."""
-    if not supervised.in_charge():
+    if supervised.in_charge():
+        return
+    try:
+        bus.manage("ResetFailedUnit", unit)
+    except bus.Refused:
+        return
+    except bus.Unavailable:
         run(["systemctl", "reset-failed", "--", unit])
 
 

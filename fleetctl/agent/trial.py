@@ -13,16 +13,27 @@ from typing import Any, Dict, Optional
 from fleetctl.agent import files, supervised, systemd
 
 FOLDER = Path("/run/systemd/system.control")
+FRESH = Path("/run/systemd/system")
+"""For a unit that the host did not have: systemd always looks here, and in :data:`FOLDER` only from a reload on."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def folder() -> Path:
-    """Where a unit on trial has its text."""
-    return systemd.UNITS if supervised.in_charge() else FOLDER
+def place(unit: str, there: Dict[str, Any]) -> Path:
+    """Where a unit on trial has its text; ``there`` is the unit as ``before`` has it."""
+    if supervised.in_charge():
+        return systemd.UNITS / unit
+    return (FRESH if is_new(there) else FOLDER) / unit
+
+
+def is_new(there: Dict[str, Any]) -> bool:
+    """Whether the host had no unit of that name."""
+    return not there["fragment"] and there["file"]["kind"] == "absent"
 
 
 def boot() -> str:
-    """Which boot of the host this is."""
+    """Which boot of the host this is; where there is no place that a boot forgets, it makes no difference."""
+    if supervised.in_charge():
+        return ""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -34,27 +45,24 @@ def is_as_it_was(text: Optional[str], there: Dict[str, Any]) -> bool:
     return text is None or (text == there["text"] and not there["fragment"].startswith("/run/"))
 
 
-def begin(unit: str, text: str) -> None:
-    """Have systemd take ``text`` for the unit from its next reload on, for this boot."""
-    place = folder()
-    place.mkdir(mode=0o755, parents=True, exist_ok=True)
-    files.write(place / unit, text)
+def begin(unit: str, text: str, there: Dict[str, Any]) -> None:
+    """Have systemd take ``text`` for the unit, for this boot; from its next reload on where it knows another."""
+    path = place(unit, there)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    files.write(path, text)
 
 
-def stands(unit: str, text: str) -> bool:
+def stands(unit: str, text: str, there: Dict[str, Any]) -> bool:
     """Whether the unit is on trial with this text."""
-    try:
-        return (folder() / unit).read_text(encoding="utf-8") == text
-    except OSError:
-        return False
+    return files.read_text(str(place(unit, there))) == text
 
 
-def end(unit: str) -> bool:
+def end(unit: str, there: Dict[str, Any]) -> bool:
     """What /etc has counts again from the next reload on; True if the unit was on trial."""
     if supervised.in_charge():
         return False
     with contextlib.suppress(FileNotFoundError):
-        (FOLDER / unit).unlink()
+        place(unit, there).unlink()
         return True
     return False
 
@@ -63,4 +71,4 @@ def make_last(unit: str, text: Optional[str], there: Dict[str, Any]) -> None:
     """The text that proved itself is the unit's file. Safe to do twice, and after a boot."""
     if text is not None and not is_as_it_was(text, there):
         files.write(systemd.UNITS / unit, text)
-    end(unit)
+    end(unit, there)

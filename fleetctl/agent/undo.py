@@ -111,7 +111,7 @@ def _units(work: Work, committing: bool) -> None:
     work.record.begin("restore-units", "unit files and enablement as they were")
     if committing:
         _enablement(work)
-    changed = trial.end(unit)
+    changed = trial.end(unit, work.before["units"][unit])
     if files.read_text(str(systemd.UNITS / unit)) == work.new["unit_text"]:
         changed = before.put_back(unit, work.before["units"][unit]) or changed
     if committing:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
-import hashlib
 import io
 import posixpath
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from fleetctl.agent.files import read_start
+from fleetctl.agent.sha import sha256_of
 
 LIMIT = 64 << 20
 LENGTHS = {"sha256": 32, "sha384": 48, "sha512": 64}
@@ -102,7 +102,7 @@ def record_sha256(record: Record, info: str) -> str:
         hashed = f"{entry.algorithm}={entry.digest}" if entry.digest and not leaves(path) else ""
         lines.append(f"{path},{hashed}\n")
     text = "".join(sorted(lines))
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256_of(text)
 
 
 def normal(path: str) -> str:

@@ -8,12 +8,14 @@ from types import FrameType
 from typing import Any
 
 from fleetctl.errors import FleetError
+from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import Facts, current_target, is_running
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.rollout.settle import gather_facts
+from fleetctl.rollout.stop import stop_slot
 from fleetctl.services.target import Target
 from fleetctl.transport.agent import Agent, open_agent
 
@@ -56,16 +58,27 @@ def remember(agent: Agent, host: Host, slot: str) -> Before:
     return Before(slot, replace(target, unit_text=text or target.unit_text), is_running(facts, target.unit))
 
 
-def put_back(host: Host, before: Before, on_event: OnEvent) -> str:
-    """Bring what stood in the slot; in words what came of it. FleetError where that fails."""
+def put_back(fleet: Fleet, host: Host, before: Before, on_event: OnEvent) -> str:
+    """Bring what stood in the slot, or empty it; in words what came of it. FleetError where that fails."""
     where = f"{host.name}, slot {before.slot}"
     if before.target is None:
-        return f"{where} was empty before; what was measured last stays there"
+        return _empty(fleet, host, before.slot, where, on_event)
     try:
         return _put_back(host, before, before.target, where, on_event)
     except FleetError as error:
         lead = f"{before.target.service}, which stood there before, was not put back: "
         raise FleetError(lead + error.what, error.where, error.fix, error.evidence, error.exit) from None
+
+
+def _empty(fleet: Fleet, host: Host, slot: str, where: str, on_event: OnEvent) -> str:
+    interrupt = Restoring()
+    try:
+        with interrupt.installed(on_event):
+            outcome = stop_slot(fleet, host, slot, False, interrupt, on_event)
+    except FleetError as error:
+        lead = "the slot was empty before, and was not emptied again: "
+        raise FleetError(lead + error.what, error.where, error.fix, error.evidence, error.exit) from None
+    return f"{where}: as empty as before" + (f", {outcome.service} is stopped" if outcome.result else "")
 
 
 def _put_back(host: Host, before: Before, target: Target, where: str, on_event: OnEvent) -> str:

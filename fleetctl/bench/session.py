@@ -226,7 +226,7 @@ class Session:
         for slot in list(self._before):
             self._leave(slot)
             try:
-                words.append(restore.put_back(self._host, self._before[slot], self._on_event))
+                words.append(restore.put_back(self._fleet, self._host, self._before[slot], self._on_event))
                 self._on_event({"step": "put-back", "state": "ok", "text": words[-1]})
                 del self._before[slot]
                 self._standing(slot).forget()

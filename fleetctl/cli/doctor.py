@@ -34,7 +34,12 @@ class HostsOrVerb(TyperGroup):
         return "" if name == DEFAULT else name, command, rest
 
 
-app = typer.Typer(cls=HostsOrVerb, add_completion=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=HostsOrVerb,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Name what is wrong with hosts, services, environments or logs, and what to do; changes nothing.",
+)
 app.command("rules")(doctor_rules.rules)
 app.command("explain")(doctor_rules.explain)
 

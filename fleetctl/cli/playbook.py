@@ -113,9 +113,9 @@ def _print(output: Output, ended: Sequence[Ended], total: int, typed: str, plan:
 def _verbs() -> Any:
     from typer.main import get_command
 
-    from fleetctl.cli.app import app as whole
+    from fleetctl.cli.app import whole
 
-    return get_command(whole)
+    return get_command(whole())
 
 
 def _pairs(parameters: dict[str, Any]) -> list[str]:

@@ -175,11 +175,26 @@ def _print_end(output: Output, end: End) -> None:
         _print_outcome(output, end)
 
 
+def _emptied(outcome: Outcome) -> str:
+    where = f"{outcome.host} {outcome.slot}"
+    if outcome.result is None:
+        return f"{where} is empty; nothing to do"
+    seconds = sum(outcome.result["seconds"].values())
+    held = str(outcome.result["reason"]).partition("; ")[2]
+    said = (
+        f"{where} is empty: {outcome.service} is stopped and not started at boot; {seconds:.1f} s on the host"
+    )
+    return f"{said}; {held}: {outcome.result['fix']}" if held and outcome.result.get("fix") else said
+
+
 def _print_outcome(output: Output, outcome: Outcome) -> None:
     if output.json:
         output.event({"outcome": outcome.to_dict()})
         return
     name = f"{outcome.host} {outcome.slot}: {outcome.service}"
+    if outcome.emptied and outcome.verdict != "planned":
+        output.line(_emptied(outcome))
+        return
     if outcome.verdict == "unchanged":
         output.line(f"{name} is deployed as wanted; nothing to do")
         return

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fleetctl.agent.paths import SLOTS
+from fleetctl.agent.vacant import is_vacant
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
 from fleetctl.services.target import Target, recorded_target
@@ -55,7 +56,7 @@ def current_target(host: Host, slot: str, facts: Facts) -> Target | None:
             f"`fleetctl abort {host.host} --slot {slot}`",
             exit=Exit.LOCKED,
         )
-    state = facts["slots"][slot]["state"]
+    state = filling(facts, slot)
     owner = facts["ports"].get(str(host.slots[slot].port))
     if facts["slots"][slot].get("unfinished"):
         # Settled first: then it is what the last commit left.
@@ -81,7 +82,18 @@ def unrecorded_unit(host: Host, slot: str, facts: Facts) -> str | None:
     """The unit of one of the slot's services that runs (or crashes again and again) where no record names any."""
     names = [service.unit for service in host.services.values() if service.slot == slot]
     running = [name for name in names if is_running(facts, name)]
-    return running[0] if len(running) == 1 and facts["slots"][slot]["state"] is None else None
+    return running[0] if len(running) == 1 and filling(facts, slot) is None else None
+
+
+def filling(facts: Facts, slot: str) -> Facts | None:
+    """What the slot's record says fills it; None where it has none, or says that the slot was emptied."""
+    state: Facts | None = facts["slots"][slot]["state"]
+    return None if is_vacant(state) else state
+
+
+def spans(state: Facts | None) -> list[str]:
+    """The hosts that the service of a slot's record spans; empty for a service of one host."""
+    return list((state or {}).get("nodes") or [])
 
 
 def rollout_words(lock: Facts) -> str:

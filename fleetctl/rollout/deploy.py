@@ -14,11 +14,10 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.rollout import bluegreen
-from fleetctl.rollout.current import current_target
+from fleetctl.rollout.current import current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import survey_needs
-from fleetctl.rollout.nodes import deploy_nodes, spans
 from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Difference, Kind, Plan, difference
 from fleetctl.rollout.replicas import deploy_replicas
@@ -63,6 +62,8 @@ def deploy_service(
     with open_agent(host) as agent:
         facts = settled_facts(agent, host, slot, plan_only, on_event)
         if host.services[service_name].nodes or spans(facts["slots"][slot]["state"]):
+            from fleetctl.rollout.nodes import deploy_nodes
+
             return deploy_nodes(fleet, host, service_name, leaving, plan_only, interrupt, on_event, fix)
         host = filled = as_filled(own, facts)
         service = host.services[service_name]

@@ -21,9 +21,9 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
     message = plan.to_message()
     if interrupt.asked:
         raise FleetError(
-            f"interrupted before the {plan.kind} of {plan.new.service} began; the slot was not touched",
+            f"interrupted before the {plan.kind} of {plan.subject} began; the slot was not touched",
             where=f"{plan.host}, slot {plan.slot}",
-            fix=f"run it again when {plan.new.service} is wanted",
+            fix="run it again when it is wanted",
             exit=Exit.INTERRUPTED,
         )
     with interrupt.covers(agent, message["id"]):
@@ -56,9 +56,9 @@ def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool
     left = "it had been committed before" if result["outcome"] == "done" else result.get("left")
     status = Exit(result["exit"])
     return FleetError(
-        f"{plan.kind} of {plan.new.service} {reason}; {left or 'nothing was changed'}",
+        f"{plan.kind} of {plan.subject} {reason}; {left or 'nothing was changed'}",
         where=f"{plan.host}, slot {plan.slot}, rollout {rollout}",
-        fix=result.get("fix") or f"fleetctl logs {plan.host} {plan.new.service}",
+        fix=result.get("fix") or f"fleetctl logs {plan.host} {plan.subject}",
         evidence=[str(line) for line in result.get("evidence") or []],
         exit=Exit.INTERRUPTED if interrupted and status != Exit.NOT_RESTORED else status,
     )

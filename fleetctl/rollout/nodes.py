@@ -12,7 +12,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.inventory.nodes import node_host
-from fleetctl.rollout.current import Facts, current_target
+from fleetctl.rollout.current import Facts, current_target, spans
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.needs import Needs, survey_needs
 from fleetctl.rollout.outcome import Outcome, unhealthy
@@ -47,11 +47,6 @@ class Part:
         every = [*(self.needs.changes if self.needs else []), *self.found.changes]
         every += self.treatment.changes if self.treatment else []
         return [f"{self.host.name}: {change}" for change in every]
-
-
-def spans(state: Facts | None) -> list[str]:
-    """The hosts that the service of a slot's record spans; empty for a service of one host."""
-    return list((state or {}).get("nodes") or [])
 
 
 def refuse_follower(host: Host, slot: str, state: Facts | None) -> None:
@@ -137,25 +132,62 @@ def rollback_nodes(
     on_event: OnEvent,
 ) -> Outcome:
     """Put back on each of ``nodes`` (``host`` first) what filled its slot before; all or none."""
+
+    def before(host: Host, facts: Facts) -> Target:
+        previous = (facts["slots"][slot]["state"] or {}).get("previous")
+        adopted = bool(previous and previous.get("adopted"))
+        return recorded_target(host, slot, previous, adopted=adopted) if previous else vacant_target(slot)
+
+    return _change("rollback", fleet, host, slot, nodes, before, plan_only, interrupt, on_event)
+
+
+def empty_nodes(
+    fleet: Fleet,
+    host: Host,
+    slot: str,
+    nodes: Sequence[str],
+    plan_only: bool,
+    interrupt: Interrupt,
+    on_event: OnEvent,
+) -> Outcome:
+    """Leave nothing in the slot of each of ``nodes`` (``host`` first); all or none."""
+
+    def nothing(host: Host, facts: Facts) -> Target:
+        return vacant_target(slot)
+
+    return _change("stop", fleet, host, slot, nodes, nothing, plan_only, interrupt, on_event)
+
+
+def _change(
+    kind: Kind,
+    fleet: Fleet,
+    host: Host,
+    slot: str,
+    nodes: Sequence[str],
+    wanted: Callable[[Host, Facts], Target],
+    plan_only: bool,
+    interrupt: Interrupt,
+    on_event: OnEvent,
+) -> Outcome:
+    """Put what the host itself tells to be wanted into each one's slot."""
     with _sessions(fleet, host, slot, nodes) as agents:
 
         def survey(host: Host) -> Part:
             agent = agents[host.name]
             facts = gather_facts(agent, host)
             old = current_target(host, slot, facts)
-            previous = (facts["slots"][slot]["state"] or {}).get("previous")
-            adopted = bool(previous and previous.get("adopted"))
-            new = recorded_target(host, slot, previous, adopted=adopted) if previous else vacant_target(slot)
-            return _part(host, slot, agent, facts, old, new)
+            return _part(host, slot, agent, facts, old, wanted(host, facts))
 
         parts = _each([fleet.hosts[name] if name != host.name else host for name in agents], survey)
-        new = parts[0].new
+        new, old = parts[0].new, parts[0].old
+        about = old if new.is_vacant and old else new
         changes = [change for part in parts for change in part.changes]
         diff = [line for part in parts for line in part.found.diff]
-        outcome = Outcome(host.name, slot, new.service, new.mode, "planned", changes, diff)
+        outcome = Outcome(host.name, slot, about.service, about.mode, "planned", changes, diff)
+        outcome.emptied = new.is_vacant
         if not plan_only:
-            limits = Deadlines(**(new.deadlines or {}))
-            outcome.result = run_parts("rollback", parts, slot, limits, interrupt, on_event)
+            limits = Deadlines(**(about.deadlines or {}))
+            outcome.result = run_parts(kind, parts, slot, limits, interrupt, on_event)
             outcome.verdict = "done"
         return outcome
 

@@ -12,7 +12,10 @@ from fleetctl.services.target import Target
 
 @dataclass
 class Outcome:
-    """What became of one slot: ``unchanged``, ``planned`` (``--plan``) or ``done``."""
+    """What became of one slot: ``unchanged``, ``planned`` (``--plan``) or ``done``.
+
+    ``emptied``: ``service`` is the one that left (empty where there was none), and nothing took its place.
+    """
 
     host: str
     slot: str
@@ -23,6 +26,7 @@ class Outcome:
     diff: list[str] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     result: dict[str, Any] | None = None
+    emptied: bool = False
 
     @property
     def proof(self) -> str:

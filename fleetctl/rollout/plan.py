@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from fleetctl import __version__
 from fleetctl.inventory.models import ROUTER, Deadlines, Host
-from fleetctl.rollout.current import Facts, is_running
+from fleetctl.rollout.current import Facts, filling, is_running
 from fleetctl.services.sides import routing
 from fleetctl.services.target import Target
 
-Kind = Literal["deploy", "swap", "rollback"]
+Kind = Literal["deploy", "swap", "rollback", "stop"]
 
 STARTED_AT_BOOT = {"enabled", "static"}  # a static unit has no [Install]: enabling it does nothing
 
@@ -63,6 +63,11 @@ class Plan:
         head = (kind, host.name, slot, place.port, list(place.gpus))
         return cls(*head, new, old, deadlines, restart, overlap, router)
 
+    @property
+    def subject(self) -> str:
+        """The service that it is about: the new one, or the one that leaves a slot empty."""
+        return self.old.service if self.old and self.new.is_vacant else self.new.service
+
     def to_message(self) -> dict[str, Any]:
         """The plan as the JSON object of docs/architecture.md."""
         from fleetctl.doctor import signatures
@@ -106,6 +111,8 @@ class Difference:
 
 def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Facts) -> Difference:
     """Compare the slot as it is with ``new`` in it; no changes means that nothing is to be done."""
+    if new.is_vacant:
+        return _emptying(host, slot, old, facts)
     changes: list[str] = []
     unit = facts["units"].get(new.unit, {})
     before = (unit.get("text") or "").splitlines()
@@ -115,7 +122,7 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         diff = list(difflib.unified_diff(before, new.unit_text.splitlines(), *names, lineterm="", n=1))
     if diff:
         changes.append(f"{'change' if before else 'write'} {new.unit}")
-    state = facts["slots"][slot]["state"] or {}
+    state = filling(facts, slot) or {}
     if old and old.unit != new.unit:
         origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
@@ -136,6 +143,25 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         changes.append(f"start {new.unit} ({new.service}, mode {new.mode}) on port {host.slots[slot].port}")
     changes += lasting
     return Difference(changes, diff, _warnings(slot, new, facts) if not changes else [])
+
+
+def _emptying(host: Host, slot: str, old: Target | None, facts: Facts) -> Difference:
+    """What changes where nothing is to be in the slot."""
+    changes = []
+    if old:
+        found = facts["units"].get(old.unit, {})
+        said = f"{old.unit} ({'not deployed by fleetctl' if old.adopted else old.service})"
+        running = is_running(facts, old.unit)
+        changes.append(f"stop {said}" if running else f"take {said} out of the slot; it does not run")
+        if found.get("UnitFileState") == "enabled":
+            changes.append(f"no longer start {old.unit} at boot")
+        if running and (router := host.router_of(slot)) and len(router.slots) == 1:
+            changes.append(
+                f"leave nothing behind the router {router.name}: requests to port {router.port} fail"
+            )
+    unfinished = facts["slots"][slot].get("unfinished") or []
+    changes += [f"settle rollout {rollout} first, which was cut short" for rollout in unfinished]
+    return Difference(changes)
 
 
 def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:

@@ -57,6 +57,7 @@ def _together(service: str, ends: list[Outcome]) -> Outcome:
         service,
         first.mode,
         next(verdict for verdict in ("planned", "done", "unchanged") if verdict in verdicts),
+        emptied=first.emptied,
     )
     for end in ends:
         whole.changes += [f"{end.slot}: {change}" for change in end.changes]

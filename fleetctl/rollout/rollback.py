@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from fleetctl.agent.vacant import is_vacant
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout import bluegreen
-from fleetctl.rollout.current import current_target
+from fleetctl.rollout.current import current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
-from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes, spans
+from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes
 from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.rollout.settle import settled_facts
+from fleetctl.rollout.stop import empty
 from fleetctl.services.sides import as_filled, as_recorded, is_spare
 from fleetctl.services.target import recorded_target
 from fleetctl.transport.agent import open_agent
@@ -45,6 +47,8 @@ def rollback_slot(
         refuse_follower(host, slot, state)
         if nodes := [*spans(state), *spans(previous)]:
             return rollback_nodes(fleet, host, slot, nodes, plan_only, interrupt, on_event)
+        if is_vacant(previous):
+            return empty(agent, "rollback", host, slot, facts, plan_only, interrupt, on_event)
         place = as_recorded(own, slot, previous)
         beside = None
         if is_spare(place, slot) != is_spare(host, slot):

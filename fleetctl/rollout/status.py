@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.agent.paths import SLOTS
+from fleetctl.agent.vacant import is_vacant
 from fleetctl.inventory.models import Host, Service, Slot
-from fleetctl.rollout.current import DAMAGED, rollout_words, unrecorded_unit
+from fleetctl.rollout.current import DAMAGED, filling, rollout_words, unrecorded_unit
 from fleetctl.services.sides import as_filled, asked_slots
-from fleetctl.services.vacant import VACANT
 
 Facts = dict[str, Any]
 
@@ -66,7 +66,7 @@ def slot_statuses(host: Host, facts: Facts) -> list[SlotStatus]:
 
 def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
     found = facts["slots"][slot.name]
-    state = found["state"] or {}
+    state = filling(facts, slot.name) or {}
     owner = facts["ports"].get(str(slot.port))
     unit = state.get("unit") or (owner or {}).get("unit") or unrecorded_unit(host, slot.name, facts)
     properties = facts["units"].get(unit) or {}
@@ -78,7 +78,7 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         port=slot.port,
         service=state.get("service") or (known.name if known else None),
         mode=state.get("mode") or (known.mode if known else None),
-        since=_since(state, properties),
+        since=_since(found["state"] or {}, properties),
         health=_silent_health(state, properties) or _health(health, owner, properties),
         models=health["models"],
         running=health["running"],
@@ -89,10 +89,14 @@ def _status(host: Host, slot: Slot, facts: Facts) -> SlotStatus:
         unit_state=_unit_state(properties),
         restarts=properties.get("NRestarts") or 0,
         enabled=properties.get("UnitFileState") == "enabled",
-        managed=bool(state),
+        managed=bool(found["state"]),
         rollout=(found["locked_by"] or {}).get("rollout"),
         remedies=_remedies(state),
-        notes=[*_notes(slot, state, owner, found, unit, facts), *_routed(host, slot, facts)],
+        notes=[
+            *_notes(slot, state, owner, found, unit, facts),
+            *_left(host, slot, found, owner),
+            *_routed(host, slot, facts),
+        ],
     )
 
 
@@ -108,9 +112,24 @@ def _routed(host: Host, slot: Slot, facts: Facts) -> list[str]:
     if facts["units"].get(host.services[router.name].unit, {}).get("ActiveState") != "active":
         said += f", which does not run: `fleetctl deploy {host.name} --service {router.name}`"
     routed = facts["slots"][slot.name].get("routed")
-    if routed and not routed.startswith("UP") and not facts["slots"][slot.name]["locked_by"]:
+    if (
+        routed
+        and not routed.startswith("UP")
+        and filling(facts, slot.name)
+        and not facts["slots"][slot.name]["locked_by"]
+    ):
         said += f", which sends it nothing: it is {routed} there"
     return [said]
+
+
+def _left(host: Host, slot: Slot, found: Facts, owner: Facts | None) -> list[str]:
+    """What stood in a slot that was emptied, and how it comes back."""
+    before = (found["state"] or {}).get("previous") if is_vacant(found["state"]) else None
+    if not before or owner or is_vacant(before):
+        return []
+    return [
+        f"emptied; `fleetctl rollback {host.name} --slot {slot.name}` brings {before.get('service')} back"
+    ]
 
 
 def _remedies(state: Facts) -> list[str]:
@@ -152,9 +171,7 @@ def _health(health: Facts, owner: Facts | None, properties: Facts) -> str:
 
 
 def _silent_health(state: Facts, properties: Facts) -> str | None:
-    """Of what answers nobody: a node but the first, and what only keeps the slot of a service that left it."""
-    if state.get("service") == VACANT:
-        return "empty"
+    """Of what answers nobody: a node but the first."""
     if not state.get("rank"):
         return None
     return "node" if properties.get("ActiveState") == "active" else "down"
@@ -184,7 +201,11 @@ def _notes(
             f" (`rm {path}` there; the next deploy adopts the unit that serves)" if DAMAGED in unread else ""
         )
         notes.append(unread + way_on)
-    notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
+    if owner and not lock and is_vacant(found["state"]):
+        held = owner["unit"] or f"{owner['command']} (pid {owner['pid']})"
+        notes.append(f"port {slot.port} is held by {held}, started since the slot was emptied")
+    else:
+        notes += _holder(slot, state, owner, None if lock.get("unit") == unit else unit, lock, bool(unread))
     if state and not lock:
         notes += _drift(state, found, facts["units"].get(unit) or {})
     if remedies := _remedies(state):

@@ -23,6 +23,13 @@ GATE_S = 60.0
 """For the slowest node's preflight."""
 WORD_S = 15.0
 """For the controller's word, beyond what the other nodes may take."""
+COMMIT, SURE = "commit", "sure"
+TOLD_S = 30.0
+"""For a node to take the word that all are proven; one that has not by then is taken for lost, and all go back."""
+SURE_S = 60.0
+"""How long a node that has it waits to hear that all have. Then it goes on, so it must be told otherwise before."""
+REJOIN_S = 60.0
+"""How long a lost node is looked for, to hear what became of it."""
 HOLD = "hold-"
 AGAIN_S = 1.0
 
@@ -38,6 +45,7 @@ class Node:
     result: Json | None = None
     error: FleetError | None = None
     failed: str = ""
+    heard: int = 0
 
     @property
     def outcome(self) -> str:
@@ -50,7 +58,8 @@ def gates(limits: Deadlines) -> dict[str, float]:
     return {
         "begin": GATE_S,
         "stop": limits.drain + WORD_S,
-        "commit": limits.ready + limits.generate + WORD_S,
+        COMMIT: limits.ready + limits.generate + WORD_S,
+        SURE: SURE_S,
     }
 
 
@@ -64,6 +73,8 @@ class Together:
         self._lock = threading.Lock()
         self._waiting: dict[str, set[str]] = {}
         self._undoing = False
+        self._sure = False
+        self._opened: set[str] = set()
         self._first: Node | None = None
         self._talk = ThreadPoolExecutor(max_workers=2 * len(self._nodes))
 
@@ -86,6 +97,7 @@ class Together:
 
     def _follow(self, node: Node) -> None:
         rollout = node.message["id"]
+        bound = 0.0
         with self._interrupt.covers(node.agent, rollout):
             try:
                 started = node.agent.call("rollout.start", plan=node.message, timeout=30)
@@ -93,18 +105,50 @@ class Together:
                 if self._undoing:
                     node.agent.call("rollout.abort", id=rollout, timeout=30)
                 bound = follow_bound(node.plan, started["settles"]) + sum(node.plan.gates.values())
-                node.result = node.agent.call(
-                    "rollout.follow",
-                    id=rollout,
-                    on_event=lambda event: self._hear(node, event),
-                    timeout=bound,
-                )
+                self._to_its_end(node, node.agent, bound)
             except FleetError as error:
                 node.error = error
         if node.outcome != "done":
             self._undo(node)
+        if node.result is None and bound:
+            self._rejoin(node, bound)
+
+    def _to_its_end(self, node: Node, agent: Agent, bound: float) -> None:
+        node.result = agent.call(
+            "rollout.follow",
+            id=node.message["id"],
+            on_event=lambda event: self._hear(node, event),
+            timeout=bound,
+        )
+
+    def _rejoin(self, node: Node, bound: float) -> None:
+        """Look for a lost node for a while: its host settles the rollout by itself, and knows what came of it."""
+        self._say(node, "follow", f"the link is lost; looked for again for {REJOIN_S:g} s")
+
+        def follow(agent: Agent) -> None:
+            with self._interrupt.covers(agent, node.message["id"]):
+                self._to_its_end(node, agent, bound)
+
+        self._again(node, time.monotonic() + REJOIN_S, follow, lambda: self._interrupt.left)
+
+    def _again(self, node: Node, end: float, act: Callable[[Agent], None], over: Callable[[], bool]) -> bool:
+        """Do something in a new session with a node, as soon as there can be one; whether it was done."""
+        while time.monotonic() < end and not node.result and not over():
+            try:
+                with open_agent(node.host) as agent:
+                    act(agent)
+                    return True
+            except FleetError:
+                time.sleep(AGAIN_S)
+        return False
+
+    def _say(self, node: Node, step: str, text: str) -> None:
+        self._on_event({"host": node.host.name, "step": step, "state": "info", "text": text})
 
     def _hear(self, node: Node, event: Json) -> None:
+        if event["seq"] <= node.heard:
+            return
+        node.heard = event["seq"]
         self._on_event({"host": node.host.name, **event})
         step, state = str(event["step"]), event["state"]
         if state == "fail":
@@ -119,43 +163,61 @@ class Together:
             there.add(node.host.name)
             if len(there) < len(self._nodes) or self._undoing:
                 return
+            self._sure = gate == SURE
+            self._opened.add(gate)
         for each in self._nodes:
             self._talk.submit(self._open, each, gate)
+        if gate == COMMIT:
+            late = threading.Timer(TOLD_S, self._late)
+            late.daemon = True
+            late.start()
+
+    def _late(self) -> None:
+        """Have all go back where one has not said by now that it knows that all are proven."""
+        for node in self._nodes:
+            if node.host.name not in self._waiting.get(SURE, ()) and node.result is None:
+                node.failed = node.failed or f"{HOLD}{COMMIT}: not reached for {TOLD_S:g} s"
+                self._undo(node)
 
     def _open(self, node: Node, gate: str) -> None:
-        """Open a node's gate; on a lost link by a new one, as long as the node waits for it."""
+        """Open a node's gate; on a lost link by a new one, as long as the node waits for it and all go forward."""
         end = time.monotonic() + node.plan.gates[gate]
-        asked = {"id": node.message["id"], "gate": gate}
+
+        def tell(agent: Agent) -> None:
+            if not self._undoing:
+                agent.call("rollout.go", id=node.message["id"], gate=gate, timeout=10)
+
         try:
-            node.agent.call("rollout.go", **asked, timeout=10)
-            return
+            tell(node.agent)
         except FleetError:
-            pass
-        while time.monotonic() < end and not node.result:
-            try:
-                with open_agent(node.host) as agent:
-                    agent.call("rollout.go", **asked, timeout=10)
-                    return
-            except FleetError:
-                time.sleep(AGAIN_S)
+            self._again(node, end, tell, lambda: self._undoing)
 
     def _undo(self, failed: Node) -> None:
-        """Once one has failed: the others go back too, at once, since what was there before spans them as well."""
+        """Once one has failed: the others go back too, at once, since what was there before spans them as well.
+
+        Not where all have been told that all were told: they go on, with or without a link.
+        """
         with self._lock:
-            if self._undoing:
+            if self._undoing or self._sure:
+                self._first = self._first or failed
                 return
             self._undoing, self._first = True, failed
         for node in self._nodes:
-            if node is not failed and node.result is None:
+            if node.result is None:
                 self._talk.submit(self._abort, node)
 
     def _abort(self, node: Node) -> None:
+        """Tell a node to go back; a lost one too, since it may have heard that all are proven and would go on."""
+        end = time.monotonic() + SURE_S
+
+        def tell(agent: Agent) -> None:
+            agent.call("rollout.abort", id=node.message["id"], timeout=10)
+
         try:
-            node.agent.call("rollout.abort", id=node.message["id"], timeout=30)
+            tell(node.agent)
         except FleetError as error:
-            self._on_event(
-                {"host": node.host.name, "step": "abort", "state": "info", "text": f"not told: {error}"}
-            )
+            if not self._again(node, end, tell, lambda: self._interrupt.left) and not node.result:
+                self._say(node, "abort", f"not told: {error}")
 
     def _failure(self) -> FleetError:
         first = self._first or self._nodes[0]
@@ -166,9 +228,9 @@ class Together:
         code = self._code()
         fix = result.get("fix") or (first.error.fix if first.error else "")
         if code == Exit.NOT_RESTORED:
-            fix = "deploy again once every node can be reached: all of them start and stop as one"
+            fix = f"once every node can be reached, `{self._mending()}` makes them one again"
         return FleetError(
-            f"{lead.plan.kind} of {lead.plan.new.service} over {len(self._nodes)} hosts: "
+            f"{lead.plan.kind} of {lead.plan.subject} over {len(self._nodes)} hosts: "
             f"{'interrupted' if self._interrupt.asked else f'{first.host.name} {reason}'}; {left}",
             where=f"{first.host.name}, slot {lead.plan.slot}, rollout {first.message['id']}",
             fix=fix,
@@ -176,10 +238,21 @@ class Together:
             exit=code,
         )
 
+    def _mending(self) -> str:
+        """The command that brings all nodes to what was wanted."""
+        plan, name = self._nodes[0].plan, self._nodes[0].host.name
+        if plan.new.is_vacant:
+            return f"fleetctl stop {name} --slot {plan.slot}"
+        return f"fleetctl deploy {name} --service {plan.new.service}"
+
     def _left(self, node: Node) -> str:
         if node.result:
             return str(node.result.get("left") or "nothing was changed")
-        return f"not known ({node.error}); without a word of this command it goes back by itself"
+        service = node.plan.new.service
+        if self._sure:
+            return f"not known ({node.error}); {service} is proven there and stays"
+        heard = f", or keeps {service} if it heard that all are proven" if COMMIT in self._opened else ""
+        return f"not known ({node.error}); it goes back by itself{heard}"
 
     def _code(self) -> Exit:
         """7 where one is not as before, or where some committed and others did not; nothing changed is 5."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fleetctl.agent.paths import VACANT_UNITS
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Probe, Service
 from fleetctl.services.arguments import metrics
@@ -45,6 +46,11 @@ class Target:
     nodes: list[str] | None = None
     rank: int = 0
     api_key: str | None = None
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether it is no service: the slot is to be empty."""
+        return self.unit.startswith(VACANT_UNITS)
 
     def to_dict(self) -> dict[str, Any]:
         """The target as the JSON object of docs/architecture.md."""
@@ -87,6 +93,10 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     inventory knows is its own service.
     """
     unit = str(recorded["unit"])
+    if unit.startswith(VACANT_UNITS):
+        from fleetctl.services.vacant import vacant_target
+
+        return vacant_target(slot)
     service = next(
         (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
     )

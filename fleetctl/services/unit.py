@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -54,18 +54,9 @@ def render_unit(
     """
     service = host.services[service_name]
     folder = fleet.root / TEMPLATES
-    jinja = Environment(
-        loader=FileSystemLoader(folder),
-        undefined=_Unknown,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    jinja.filters.update(FILTERS)
     names = context(host, service_name, environment_path, remedies, secrets_file)
     try:
-        text = jinja.get_template(service.template).render(names)
+        text = _jinja(folder).get_template(service.template).render(names)
     except TemplateNotFound as error:
         raise _missing(fleet, host, service_name, str(error.name)) from error
     except TemplateSyntaxError as error:
@@ -119,6 +110,21 @@ def context(
         "remedies": [_remedy(one) for one in remedies],
         "deadlines": {name: _whole(seconds) for name, seconds in service.deadlines.model_dump().items()},
     }
+
+
+@cache
+def _jinja(folder: Path) -> Environment:
+    """Compiles each template once, and anew where its file has changed."""
+    jinja = Environment(
+        loader=FileSystemLoader(folder),
+        undefined=_Unknown,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    jinja.filters.update(FILTERS)
+    return jinja
 
 
 def _require(fleet: Fleet, host: Host, service_name: str, text: str, secrets_file: str) -> None:

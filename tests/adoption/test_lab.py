@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,13 @@ import pytest
 from fleetctl.environment.bom import load_bom
 from fleetctl.inventory.loader import load_fleet
 from fleetctl.lab import gpus
+from tests import warm
 from tests.conftest import LAB_INVENTORY, Lab
 
 pytestmark = pytest.mark.lab
 STANDIN = Path(__file__).parents[1] / "rollout_host" / "standin.py"
 TEMPLATES = LAB_INVENTORY.parents[1] / "templates"
-PORTS = itertools.count(33001)
+PORTS = itertools.count(28001)
 HAND = "/opt/hand"
 LAUNCH = """import argparse, json, sys
 parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -93,9 +92,7 @@ class Hand:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
         env["PATH"] = f"{self.folder}/bin:{env['PATH']}"
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=env, text=True, capture_output=True, timeout=120
-        )
+        done = warm.run(words, env, 120)
         assert done.returncode == expect, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr

@@ -80,6 +80,10 @@ def test_a_server_on_the_loopback_is_reached_through_ssh(fleet: Site) -> None:
     assert len(counted) == 6 and all(one.error is None for one in counted)
     assert serving(fleet) == "good"
 
+    fleet.run("stop", "ct200")
+    assert "as empty as before, fast is stopped" in bench(fleet, "fast", "--repeats", "1")
+    assert [fleet.active(name) for name in ("good", "fast")] == ["inactive", "inactive"]
+
 
 def test_a_service_that_does_not_start_is_left_out(fleet: Site) -> None:
     fleet.service("dead", die=0.1, says=["no room"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleetctl.cli.app import app
+from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def lab_inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def plan(*words: str) -> dict[str, object]:
-    done = CliRunner().invoke(app, ["bench", *words, "--plan", "--json"])
+    done = CliRunner().invoke(whole(), ["bench", *words, "--plan", "--json"])
     assert done.exit_code == Exit.PLAN_CHANGES, done.output
     found: dict[str, object] = json.loads(done.stdout)["plan"]
     return found
@@ -54,7 +54,7 @@ def test_options_stand_over_the_suites(tmp_path: Path) -> None:
 
 def test_every_suite_can_be_planned_in_words() -> None:
     for suite in sorted((ROOT / "playbooks/bench").glob("*.yaml")):
-        done = CliRunner().invoke(app, ["bench", "ct200", "--suite", suite.stem, "--plan"])
+        done = CliRunner().invoke(whole(), ["bench", "ct200", "--suite", suite.stem, "--plan"])
         assert done.exit_code == Exit.PLAN_CHANGES, done.output
         assert "swaps" in done.stdout and "about" in done.stdout
 
@@ -74,6 +74,6 @@ def test_every_suite_can_be_planned_in_words() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
-    done = CliRunner().invoke(app, ["bench", *words])
+    done = CliRunner().invoke(whole(), ["bench", *words])
     assert isinstance(done.exception, FleetError)
     assert said in str(done.exception) and done.exception.exit == Exit.INPUT

@@ -172,7 +172,7 @@ def test_a_number_that_went_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
 
 def test_arms_are_chosen_by_name() -> None:
     arms = speed.graph_arms(DRAFTER)
-    assert [arm.name for arm in chosen(arms, "tree-15-graph,linear")] == ["tree-15-graph", "linear"]
+    assert [arm.name for arm in chosen(arms, "tree-15-device,linear")] == ["tree-15-device", "linear"]
     assert chosen(arms, None) == arms
     with pytest.raises(SystemExit, match="no arm tree-99; there are autoregressive"):
         chosen(arms, "linear,tree-99")

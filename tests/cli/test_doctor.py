@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from fleetctl.cli.app import app
+from fleetctl.cli.app import whole
 from fleetctl.cli.doctor_screen import MOST, lines
 from fleetctl.doctor.diagnosis import Diagnosis, Said, diagnose
 from fleetctl.doctor.finding import Finding, Remedy
@@ -29,7 +29,7 @@ RUN = "import sys; from fleetctl.cli.app import main; sys.argv[0] = 'fleetctl'; 
 
 def doctor(*words: str) -> Result:
     """Run ``fleetctl doctor``."""
-    return CliRunner().invoke(app, ["doctor", *words])
+    return CliRunner().invoke(whole(), ["doctor", *words])
 
 
 def refused(*words: str) -> FleetError:
@@ -125,7 +125,7 @@ def test_a_log_needs_neither_fleet_nor_facts(tmp_path: Path, monkeypatch: pytest
     assert result.exit_code == 0
     assert "no line of it says why" in result.stdout
     piped_in = CliRunner().invoke(
-        app, ["doctor", "--log", "-"], input="ImportError: libnuma.so.1: cannot open shared object file\n"
+        whole(), ["doctor", "--log", "-"], input="ImportError: libnuma.so.1: cannot open shared object file\n"
     )
     assert "sys-libnuma" in piped_in.stdout
 
@@ -217,7 +217,7 @@ def test_the_words_complete(fleet: Path) -> None:
             "COMP_CWORD": str(len(typed.split(" ")) - 1),
         }
         folder = {"FLEETCTL_FLEET": str(fleet), "FLEETCTL_INVENTORY": "inventories"}
-        return CliRunner().invoke(app, [], env={**asked, **folder}, prog_name="fleetctl").stdout
+        return CliRunner().invoke(whole(), [], env={**asked, **folder}, prog_name="fleetctl").stdout
 
     assert set(completed("fleetctl doctor ").split()) >= {"zqhost", "explain", "rules"}
     assert completed("fleetctl doctor explain pkg-soun").split() == ["pkg-soundfile"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.cli.app import app
+from fleetctl.cli.app import whole
 from fleetctl.cli.env_clone import _print_made
 from fleetctl.cli.output import Output
 from fleetctl.environment.derived import ClonePlan
@@ -33,5 +33,5 @@ def test_an_interrupt_says_that_nothing_unfinished_was_named(
 
     monkeypatch.setattr(loader, "load_fleet", interrupted)
     with pytest.raises(FleetError, match="interrupted; nothing unfinished was named") as caught:
-        app(words)
+        whole()(words)
     assert caught.value.exit == Exit.INTERRUPTED

@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.conftest import Lab
+from tests.warm import Command
 
 STANDIN = Path(__file__).parents[1] / "rollout_host" / "standin.py"
 TEMPLATE = """[Unit]
@@ -82,17 +81,10 @@ class Site:
         }
         (self.folder / "inventories/ct200.yaml").write_text(yaml.safe_dump(host, sort_keys=False))
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Command:
         """Start ``fleetctl`` in this fleet folder."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl", *words],
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-        )
+        return warm.start(words, env)
 
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
@@ -102,9 +94,8 @@ class Site:
         assert "Traceback" not in err
         return out + err
 
-    def until(self, process: subprocess.Popen[str], word: str) -> str:
+    def until(self, process: Command, word: str) -> str:
         """Read the command's progress until a line begins with ``word``."""
-        assert process.stderr is not None
         read = []
         for line in process.stderr:
             read.append(line)

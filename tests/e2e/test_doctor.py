@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import yaml
 
 from fleetctl.lab import gpus, hardware
 from fleetctl.lab.paths import HostPaths
+from tests import warm
 from tests.conftest import Lab
 from tests.standins.hosts import REFERENCE, TRAINING, install
 from tests.standins.native import library
@@ -78,9 +77,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its stdout, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=env, text=True, capture_output=True, timeout=100
-        )
+        done = warm.run(words, env, 100)
         said = f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == expect, said
         assert "Traceback" not in said

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from fleetctl.patches.hunks import make as make_diff
+from tests import warm
 from tests.conftest import Lab
 from tests.standins.hosts import REFERENCE, TRAINING, install, snapshot
 from tests.standins.stack import reference, training
@@ -114,9 +114,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0, json_only: bool = False) -> str:
         """Run ``fleetctl`` here; its output (``json_only``: without its progress) after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=env, text=True, capture_output=True, timeout=200
-        )
+        done = warm.run(words, env, 200)
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
         assert not any(line.startswith("Traceback") for line in said.splitlines()), said

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import warm
 from tests.conftest import Lab
 from tests.e2e.conftest import STANDIN, TEMPLATE, VENV
 
 MACHINES = ("ct200", "ct129")
-FIRST_PORT = 33001
+FIRST_PORT = 27001
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
@@ -86,13 +87,19 @@ class Six:
         }
         (self.folder / f"inventories/{host}.yaml").write_text(yaml.safe_dump(said, sort_keys=False))
 
-    def start(self, *words: str, **more: Any) -> subprocess.Popen[str]:
-        env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
+    def start(self, *words: str) -> warm.Command:
+        return warm.start(words, self.env)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
+
+    def start_by_itself(self, *words: str, **more: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "fleetctl", *words],
-            env=env,
+            env=self.env,
             text=True,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
+            **more,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
         )
 
@@ -281,7 +288,7 @@ def test_a_closed_terminal_ends_what_was_begun_and_begins_no_more(six: Six) -> N
     six.behave("h1", load=2)
     main, other = pty.openpty()
     words = ("deploy", "h1", "h4", "--service", "one", "--max-parallel", "1")
-    process = six.start(*words, stdout=other, stderr=other, stdin=other, start_new_session=True)
+    process = six.start_by_itself(*words, stdout=other, stderr=other, stdin=other, start_new_session=True)
     os.close(other)
     six.until(lambda: six.said(host="h1", step="start", state="ok"))
     process.send_signal(signal.SIGHUP)
@@ -296,6 +303,7 @@ def test_two_operators_at_once(six: Six) -> None:
     six.behave("h1", load=60)
     first = six.start("deploy", "h1", "h2", "--service", "one")
     six.until(lambda: six.said(host="h1", step="start", state="ok"))
+    six.until(lambda: six.said(host="h2", end="done"))
     came = six.fleet("deploy", "h1", "h2", "--service", "two", "--max-failures", "9", expect=8)
     assert came["failed"] == ["h1"]
     error = next(line["error"] for line in six.records()[-1] if line.get("end") == "failed")

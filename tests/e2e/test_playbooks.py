@@ -6,7 +6,9 @@ import json
 import signal
 from pathlib import Path
 
-from tests.e2e.conftest import Site
+import yaml
+
+from tests.e2e.conftest import STANDIN, VENV, Site
 
 PLAYBOOK = """
 playbook: change
@@ -72,6 +74,27 @@ def test_json_has_each_step_with_what_its_command_said(site: Site) -> None:
     assert ends[1]["output"][-1]["outcome"]["verdict"] == "done"
     (host,) = ends[2]["output"]["hosts"]
     assert host["host"] == "ct200"
+
+
+def test_a_service_moves_and_the_old_host_is_emptied(site: Site) -> None:
+    (site.folder / "playbooks").mkdir()
+    shipped = Path(__file__).parents[2] / "playbooks/move.yaml"
+    (site.folder / "playbooks/move.yaml").write_text(shipped.read_text())
+    there = yaml.safe_load((site.folder / "inventories/ct200.yaml").read_text())
+    there |= {"host": "ct129", "ssh": {**site.ssh, "hostname": site.lab.address("ct129")}}
+    (site.folder / "inventories/ct129.yaml").write_text(yaml.safe_dump(there))
+    site.lab.run("ct129", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
+    (site.lab.state("ct129") / "standin.py").write_text(STANDIN.read_text())
+    site.run("deploy", "ct200", "--service", "good")
+    move = ("playbook", "run", "move", "from=ct200", "to=ct129", "service=good")
+    assert "fleetctl stop --service=good ct200" in site.run(*move, "--plan", expect=10)
+    assert "is empty: good is stopped" in site.run(*move)
+    unit = f"{site.slot}-good.service"
+    states = [
+        site.lab.run(host, f"systemctl is-active {unit}", check=False).stdout for host in ("ct200", "ct129")
+    ]
+    assert states == ["inactive\n", "active\n"]
+    site.run("stop", "ct129")
 
 
 def test_an_interrupt_reaches_the_step_once_and_it_undoes_itself(site: Site, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ import yaml
 
 from fleetctl.lab import hardware
 from fleetctl.lab.paths import HostPaths
+from tests import warm
 from tests.conftest import Lab
 from tests.standins.hosts import install
 from tests.standins.native import library
@@ -69,9 +68,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl`` here; all that it says, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=env, text=True, capture_output=True, timeout=120
-        )
+        done = warm.run(words, env, 120)
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
         assert "Traceback" not in said

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 
 import pytest
 
 from tests.e2e.conftest import Site
+from tests.warm import Command
 
 pytestmark = pytest.mark.lab
 
 
-def started(site: Site) -> subprocess.Popen[str]:
+def started(site: Site) -> Command:
     """A swap whose controller is killed while the new service loads."""
     site.run("deploy", "--service", "good")
     site.service("slow", load=200)

@@ -10,7 +10,6 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import yaml
 
 from fleetctl.lab import gpus, hardware
 from fleetctl.lab.paths import HostPaths
+from tests import warm
 from tests.conftest import Lab
 from tests.doctor.builders import CONFIG, DRAFTER_CONFIG
 from tests.patches_sglang.conftest import sglang_wheel  # noqa: F401  a fixture
@@ -134,9 +134,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl`` here; all that it says, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = subprocess.run(
-            [sys.executable, "-m", "fleetctl", *words], env=env, text=True, capture_output=True, timeout=200
-        )
+        done = warm.run(words, env, 200)
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
         assert "Traceback" not in said

@@ -106,6 +106,7 @@ exec /usr/bin/systemctl "$@"
     (site.inside / flag.lstrip("/")).unlink()
     site.wait_results()
     path.unlink()
+    site.run("systemctl daemon-reload")  # what systemd says of enablement is of its last one
 
 
 PLACES = ("/var/lib/fleetctl", "/etc/systemd/system")

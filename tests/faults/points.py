@@ -51,13 +51,14 @@ BACK = (
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to fill a slot: ``fails`` where the new service never proves itself."""
+    """A way to fill a slot: ``fails`` where the new service never proves itself, ``empties`` where there is none."""
 
     name: str
     points: tuple[Point, ...]
     has_old: bool = True
     same_unit: bool = False
     fails: bool = False
+    empties: bool = False
 
 
 def _without(points: tuple[Point, ...], *names: str) -> tuple[Point, ...]:
@@ -69,7 +70,10 @@ SWAP = Kind("swap", (*LOOK, *OFF, *ON, *COMMIT))
 REDEPLOY = Kind("redeploy", (*LOOK, *OFF, *ON, *_without(COMMIT, "systemd.disable")), same_unit=True)
 SWAP_BACK = Kind("swap that fails", BACK, fails=True)
 REDEPLOY_BACK = Kind("redeploy that fails", BACK, same_unit=True, fails=True)
-KINDS = (DEPLOY, SWAP, REDEPLOY, SWAP_BACK, REDEPLOY_BACK)
+STOP = Kind(
+    "stop", (*LOOK, *OFF, Point("free"), *_without(COMMIT, "systemd.enable", "trial.make_last")), empties=True
+)
+KINDS = (DEPLOY, SWAP, REDEPLOY, SWAP_BACK, REDEPLOY_BACK, STOP)
 
 
 @dataclass(frozen=True)

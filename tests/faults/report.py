@@ -89,13 +89,16 @@ def _table(data: Json, kind: Kind) -> list[str]:
     for point in kind.points:
         cells = [data[fault][kind.name].get(point.name) for fault in faults]
         if any(cells):
-            lines.append(f"| {point.name} | " + " | ".join(_cell(cell) for cell in cells) + " |")
+            shown = (_cell(cell, kind) for cell in cells)
+            lines.append(f"| {point.name} | " + " | ".join(shown) + " |")
     return lines
 
 
-def _cell(cell: Json | None) -> str:
+def _cell(cell: Json | None, kind: Kind) -> str:
     if cell is None:
         return ""
+    if kind.empties and cell["outcome"] == "done" and not cell["problems"]:
+        return "empty"
     return "**failed**" if cell["problems"] else SHORT.get(cell["outcome"], cell["outcome"])
 
 

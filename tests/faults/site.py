@@ -23,6 +23,7 @@ from fleetctl.lab import hosts as lab_hosts
 from fleetctl.rollout.plan import Kind, Plan
 from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
 from fleetctl.services.target import Target, build_target
+from fleetctl.services.vacant import vacant_target
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab
 from tests.faults.points import Cell
@@ -39,6 +40,8 @@ HELD_S = 180.0
 CONTROLLER_S = 120.0
 BOUND_S = 150.0
 NUMBERS = itertools.count(1)
+FIRST_PORT = 23000
+"""Below the ports that outgoing connections take: one of a probe would keep a service from its port."""
 TEMPLATE = """[Unit]
 Description={{ service }}
 
@@ -94,7 +97,7 @@ class Site:
 
     def _slot(self, cell: Cell) -> Slot:
         number = next(NUMBERS)
-        return Slot(cell, f"f{number}", 33000 + number)
+        return Slot(cell, f"f{number}", FIRST_PORT + number)
 
     def write(self, anew: bool = False) -> Host:
         """Write the inventory; with ``anew``, where a redeploy is to come, ``good`` behaves as the new service."""
@@ -143,6 +146,8 @@ class Site:
 
     def target(self, slot: Slot, service: str) -> Target:
         """A service of the slot as the agent gets it."""
+        if service == "new" and slot.cell.kind.empties:
+            return vacant_target(slot.name)
         if service == "new" and slot.cell.kind.same_unit:
             return build_target(self.fleet, self._anew, f"{slot.name}-good", VENV, None)
         return build_target(self.fleet, self.host, f"{slot.name}-{service}", VENV, None)
@@ -158,6 +163,8 @@ class Site:
     def _plan(self, slot: Slot, new: Target, old: Target | None) -> Json:
         deadlines = self.host.services[f"{slot.name}-good"].deadlines
         kind: Kind = "swap" if old and new.unit != old.unit else "deploy"
+        if new.is_vacant:
+            kind = "stop"
         return Plan.for_slot(kind, self.host, slot.name, new, old, deadlines).to_message()
 
     @contextmanager
@@ -317,7 +324,7 @@ class Site:
             f"rm -rf /{ORDERS}; systemctl stop 'fleetctl-rollout-f[0-9]*.service' 'f[0-9]*-*.service'; "
             "cd /etc/systemd/system; rm -f f[0-9]*-*.service multi-user.target.wants/f[0-9]*-*.service "
             "fleetctl-settle-*.service multi-user.target.wants/fleetctl-settle-*.service "
-            "/run/systemd/system.control/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
+            "/run/systemd/system{.control,}/f[0-9]*; systemctl daemon-reload; systemctl reset-failed; "
             "rm -rf /var/lib/fleetctl/slots/f[0-9]*.json /var/lib/fleetctl/rollouts/*-f[0-9]*-*",
             check=False,
         )

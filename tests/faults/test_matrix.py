@@ -9,7 +9,18 @@ import pytest
 from tests.conftest import Lab
 from tests.faults import matrix, report
 from tests.faults.inject import FAULTS, Fault
-from tests.faults.points import DEPLOY, REDEPLOY, REDEPLOY_BACK, SWAP, SWAP_BACK, Cell, Kind, Point, cells
+from tests.faults.points import (
+    DEPLOY,
+    REDEPLOY,
+    REDEPLOY_BACK,
+    STOP,
+    SWAP,
+    SWAP_BACK,
+    Cell,
+    Kind,
+    Point,
+    cells,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
 
@@ -22,6 +33,8 @@ CHOSEN = [
     Cell(REDEPLOY, Point("commit")),
     Cell(SWAP_BACK, Point("restore-start")),
     Cell(REDEPLOY_BACK, Point("restore-units", "end")),
+    Cell(STOP, Point("stop", "end")),
+    Cell(STOP, Point("commit", "systemd.disable")),
 ]
 CHOSEN_FAULTS = ("rollout-killed", "power-cut")
 ALL = [(fault, kind) for fault in FAULTS.values() for kind in fault.kinds]

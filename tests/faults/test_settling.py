@@ -40,9 +40,9 @@ def test_a_text_on_trial_is_not_what_boots(lab: Lab, tmp_path: Path) -> None:
         site.start()
         assert text(site, redeploy.unit("good")) == before
         assert not (site.inside / SYSTEM.lstrip("/") / swap.unit("new")).exists()
-        for slot in site.slots:
+        for slot, folder in ((redeploy, "system.control"), (swap, "system")):
             (fragment,) = shown(site, slot.unit("new"), "FragmentPath")
-            assert fragment.startswith("/run/systemd/system.control/")
+            assert fragment == f"/run/systemd/{folder}/{slot.unit('new')}"
         site.release()
         site.wait_results()
         assert text(site, redeploy.unit("good")) == site.target(redeploy, "new").unit_text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleetctl.cli.app import app
+from fleetctl.cli.app import whole
 from fleetctl.errors import Exit
 from fleetctl.patches.hunks import sha256
 from fleetctl.patches.kept import WHEELHOUSE, wrong_on_wheels
@@ -59,7 +59,7 @@ def test_a_before_that_the_wheel_does_not_have(root: Path) -> None:
 def test_without_a_wheel_nothing_is_said_and_the_list_ends_with_2_where_there_is_one(root: Path) -> None:
     said(root, "two", f"after: {sha256(TWO)}", f"after: {'a' * 64}")
     (root / "inventories").mkdir()
-    assert CliRunner().invoke(app, ["--fleet", str(root), "patch", "list"]).exit_code == Exit.INPUT
+    assert CliRunner().invoke(whole(), ["--fleet", str(root), "patch", "list"]).exit_code == Exit.INPUT
     next((root / WHEELHOUSE).glob("*.whl")).unlink()
     assert wrong_on_wheels(root, load_all(root)[0]) == []
-    assert CliRunner().invoke(app, ["--fleet", str(root), "patch", "list"]).exit_code == Exit.OK
+    assert CliRunner().invoke(whole(), ["--fleet", str(root), "patch", "list"]).exit_code == Exit.OK

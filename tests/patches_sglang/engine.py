@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from tests.patches_sglang.modules import FOLDER
 ROOT = Path(__file__).parents[2]
 SPECULATIVE = "sglang.srt.speculative"
 VOCABULARY, BLOCK, SLOTS, POSITIONS, END = 23, 5, 4000, 400, 22
+MASK = 21
 
 
 def next_token(text: Sequence[int]) -> int:
@@ -73,6 +75,12 @@ class Allocator:
         taken, self.free_slots = self.free_slots[:count], self.free_slots[count:]
         return torch.tensor(taken, dtype=torch.int64)
 
+    def backup_state(self) -> list[int]:
+        return list(self.free_slots)
+
+    def restore_state(self, state: list[int]) -> None:
+        self.free_slots = state
+
     def free(self, slots: torch.Tensor) -> None:
         given = slots.tolist()
         assert 0 not in given and len(set(given)) == len(given) and not set(given) & set(self.free_slots)
@@ -97,24 +105,138 @@ def _load(name: str, path: Path) -> ModuleType:
 
 def install() -> SimpleNamespace:
     """The patch set's modules under their own names, with stand-ins for those of SGLang that they import."""
-    for name in ("sglang", "sglang.srt", SPECULATIVE, "sglang.srt.layers", "sglang.srt.managers"):
+    packages = ("layers", "managers", "mem_cache", "model_executor", "layers.attention")
+    for name in ("sglang", "sglang.srt", SPECULATIVE, *(f"sglang.srt.{part}" for part in packages)):
         _module(name, __path__=[])
+    _module(
+        "sglang.srt.mem_cache.common",
+        alloc_token_slots=lambda cache, count: cache.token_to_kv_pool_allocator.alloc(count),
+    )
     _module("sglang.srt.layers.sampler", apply_custom_logit_processor=None)
     _module("sglang.srt.managers.schedule_batch", ScheduleBatch=object)
     _module("sglang.srt.distributed", get_tp_group=lambda: SimpleNamespace(world_size=1))
     _module(f"{SPECULATIVE}.spec_utils", assign_req_to_token_pool_func=assign)
     _module(f"{SPECULATIVE}.dflash_info", DFlashVerifyInput=VerifyInput)
     _module(f"{SPECULATIVE}.dflash_worker", DFlashWorker=Worker)
-    _module(f"{SPECULATIVE}.ddtree_kernels")
-    sys.modules[SPECULATIVE].ddtree_kernels = sys.modules[f"{SPECULATIVE}.ddtree_kernels"]  # type: ignore[attr-defined]
-    _load(f"{SPECULATIVE}.ddtree_utils", ROOT / "fleetctl/ddtree/batched.py")
-    for name in ("args", "commit", "graphs", "check", "metrics", "info", "worker"):
+    _module("sglang.srt.layers.attention.triton_backend", TritonAttnBackend=TritonBackend)
+    _module("sglang.srt.model_executor.forward_batch_info", ForwardMode=Mode)
+    utils = _load(f"{SPECULATIVE}.ddtree_utils", ROOT / "fleetctl/ddtree/batched.py")
+    commits = _load(f"{SPECULATIVE}.ddtree_commit", FOLDER / "ddtree_commit.py")
+    kernels = _module(f"{SPECULATIVE}.ddtree_kernels", **kernels_of_torch(utils, commits))
+    sys.modules[SPECULATIVE].ddtree_kernels = kernels  # type: ignore[attr-defined]
+    for name in ("args", "graphs", "check", "metrics", "passes", "info", "worker"):
         _load(f"{SPECULATIVE}.ddtree_{name}", FOLDER / f"ddtree_{name}.py")
     return SimpleNamespace(
         **{
             name: sys.modules[f"{SPECULATIVE}.ddtree_{name}"]
-            for name in ("args", "commit", "graphs", "metrics", "info", "worker")
+            for name in ("args", "commit", "graphs", "metrics", "passes", "info", "worker")
         }
+    )
+
+
+def kernels_of_torch(utils: Any, commits: Any) -> dict[str, Any]:
+    """The functions of ``ddtree_kernels``, by what they are compared with at start."""
+
+    def build(
+        roots: torch.Tensor,
+        log_probs: torch.Tensor,
+        names: torch.Tensor,
+        lengths: torch.Tensor,
+        *,
+        budget: int,
+        **options: Any,
+    ) -> tuple[Any, ...]:
+        trees = utils.build_trees(roots, log_probs, names, budget, **options)
+        return (trees, *utils.links(trees), trees.depths + lengths[:, None], utils.ancestors(trees))
+
+    def commit(
+        trees: Any, seen: Any, predicted: Any, lengths: Any, pools: Any, slots: Any, table: Any, steps: int
+    ) -> Any:
+        done = commits.commit(utils.walk_lines(trees, seen, predicted, steps), lengths, slots)
+        commits.write_table(table, pools, lengths, done)
+        return done
+
+    def write_mask(seen: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor) -> None:
+        rows = seen.shape[1]
+        flat = utils.flat_mask(seen, lengths, int((rows * (lengths + rows)).sum()))
+        mask[: len(flat)] = flat
+
+    made = {"build": build, "commit": commit, "walk": utils.walk_lines, "mask_of": utils.flat_mask}
+    return {**made, "write_mask": write_mask}
+
+
+class Mode(Enum):
+    """``ForwardMode``, as far as a decoding batch goes."""
+
+    DECODE = 1
+    TARGET_VERIFY = 2
+
+    def is_idle(self) -> bool:
+        return False
+
+    def is_extend(self) -> bool:
+        return False
+
+
+class TritonBackend:
+    """``TritonAttnBackend``: what a replayed pass of ``rows`` a request reads of its prefixes, and its mask."""
+
+    sliding_window_size = None
+
+    def __init__(self, table: torch.Tensor, rows: int) -> None:
+        self.table, self.num_draft_tokens = table, rows
+        self.cuda_graph_custom_mask = torch.zeros(8 * rows * POSITIONS, dtype=torch.uint8)
+        self.prefixes: list[list[int]] = []
+
+    def init_forward_metadata_replay_cuda_graph(
+        self,
+        bs: int,
+        pools: Any,
+        lengths: Any,
+        _sum: int,
+        _encoder: Any,
+        mode: Mode,
+        spec_info: Any,
+        seq_lens_cpu: Any,
+    ) -> None:
+        assert mode is Mode.TARGET_VERIFY and bs == len(pools)
+        mask = getattr(spec_info, "custom_mask", None)
+        if mask is not None:
+            self.cuda_graph_custom_mask[: len(mask)] = mask
+        self.prefixes = [
+            self.table[pool, :length].tolist()
+            for pool, length in zip(pools.tolist(), lengths.tolist(), strict=True)
+        ]
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        assert forward_batch.spec_info.custom_mask is not None
+
+
+def runner(backend: TritonBackend, width: int, replay: Any) -> Any:
+    """A ``ModelRunner`` whose CUDA graphs are ``replay(requests)``, which gives their hidden states."""
+    rows = backend.num_draft_tokens
+    outputs = {count: SimpleNamespace(hidden_states=torch.zeros(count * rows, width)) for count in (1, 2, 4)}
+    graphs = {
+        count: SimpleNamespace(
+            replay=lambda count=count: outputs[count].hidden_states.copy_(replay(count).view(-1, width))
+        )
+        for count in outputs
+    }
+    buffers = SimpleNamespace(
+        input_embeds=torch.zeros(8 * rows, 1),
+        positions=torch.zeros(8 * rows, dtype=torch.int64),
+        out_cache_loc=torch.zeros(8 * rows, dtype=torch.int64),
+    )
+    return SimpleNamespace(
+        attn_backend=backend,
+        graph_runner=SimpleNamespace(
+            capture_bs=list(outputs),
+            num_tokens_per_bs=rows,
+            graphs=graphs,
+            output_buffers=outputs,
+            buffers=buffers,
+            _make_graph_key=lambda requests: requests,
+        ),
     )
 
 
@@ -146,15 +268,6 @@ class VerifyInput:
     retrieve_next_token: torch.Tensor | None = None
     retrieve_next_sibling: torch.Tensor | None = None
 
-    def prepare_for_verify(self, batch: Any, page_size: int, *, build_custom_mask: bool = True) -> None:
-        assert page_size == 1 and not build_custom_mask
-        batch.input_ids = self.draft_token
-        batch.out_cache_loc = batch.token_to_kv_pool_allocator.alloc(len(self.draft_token))
-        end = batch.seq_lens + self.draft_token_num
-        table = batch.req_to_token_pool.req_to_token
-        assign(batch.req_pool_indices, table, batch.seq_lens, end, batch.out_cache_loc, batch.batch_size())
-        self.custom_mask = None
-
 
 class Worker:
     """What ``DDTreeWorker`` needs of ``DFlashWorker``; drafts are given, the target is ``next_token``."""
@@ -168,9 +281,9 @@ class Worker:
         self.engine = engine
         self.device = "cpu"
         self.tp_rank = 0
-        self.target_worker = SimpleNamespace(
-            model_runner=SimpleNamespace(model=None, sliding_window_size=None)
-        )
+        self.target_worker = SimpleNamespace(model_runner=engine.target_runner)
+        self.draft_model_runner = engine.draft_runner
+        self._mask_token_id = MASK
         self.draft_model = SimpleNamespace(project_target_hidden=lambda hidden: hidden)
 
     def _append_target_hidden_sequential(
@@ -196,12 +309,16 @@ class Worker:
         draft_input.ctx_lens = torch.zeros_like(draft_input.ctx_lens)
         draft_input.target_hidden = draft_input.target_hidden[:0]
 
+    def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
+        self._append_target_hidden_to_draft_kv(batch, draft_input)
+        hidden = self.engine.drafts()
+        batch.spec_info = self._propose_tree(batch, draft_input.verified_id, hidden, self.engine.head)  # type: ignore[attr-defined]
+
     def forward_batch_generation(self, batch: Any, **_: Any) -> Any:
         draft_input = batch.spec_info
-        self._append_target_hidden_to_draft_kv(batch, draft_input)  # type: ignore[arg-type]
-        hidden = self.engine.drafts(batch)
-        proposal = self._propose_tree(batch, draft_input.verified_id, hidden, self.engine.head)  # type: ignore[attr-defined]
-        batch.spec_info = proposal
+        self._prepare_for_speculative_decoding(batch, draft_input)
+        proposal = batch.spec_info
+        self.engine.plan(batch, proposal)
         output = self.engine.target_pass(batch, proposal)
         newest, lengths, features, counts = proposal.verify(batch=batch, logits_output=output, page_size=1)
         draft_input.verified_id = newest
@@ -224,11 +341,20 @@ class Engine:
         self.running: list[Request] = []
         self.draft_input: Any = None
         # Hidden states are one-hot logits already: the head is the identity.
-        shard = SimpleNamespace(num_org_elements=VOCABULARY, org_vocab_start_index=0)
+        shard = SimpleNamespace(num_org_elements=VOCABULARY, org_vocab_start_index=0, num_added_elements=0)
         self.head = SimpleNamespace(shard_indices=shard, weight=torch.eye(VOCABULARY))
         given = {"mode": "tree", "block": BLOCK, "budget": 7, "top_k": 3, "depth": BLOCK - 1}
-        given |= {"min_score": float("-inf"), "spine": False, "fork": True, "builder": "torch"}
+        given |= {"min_score": float("-inf"), "spine": False, "fork": True}
+        given["builder"] = "triton" if options.get("commit") == "graph" else "torch"
         settings = modules.args.Settings(**{**given, "metrics": False, "log_trees": 0, **options})
+        self.target_runner = runner(TritonBackend(self.table, settings.budget + 1), 1, lambda count: None)
+        self.target_runner.sliding_window_size = None
+        self.target_runner.model = SimpleNamespace(
+            lm_head=self.head, get_input_embeddings=lambda: lambda ids: ids[..., None].to(torch.float32)
+        )
+        self.draft_runner = runner(TritonBackend(self.table, BLOCK), VOCABULARY, self._drafted)
+        self.draft_runner.token_to_kv_pool_allocator = self.allocator
+        self.planned = 0
         modules.worker.settings_of = lambda _: settings
         self.worker = modules.worker.DDTreeWorker(
             SimpleNamespace(enable_metrics=False, served_model_name="m"), self
@@ -296,7 +422,42 @@ class Engine:
             held += mine
         assert sorted(held + self.allocator.free_slots) == list(range(1, SLOTS + 1))
 
-    def drafts(self, batch: Any) -> torch.Tensor:
+    def _drafted(self, count: int) -> torch.Tensor:
+        """The drafter's graph: what it reads must be the block behind each request's newest token."""
+        buffers = self.draft_runner.graph_runner.buffers
+        slots = buffers.out_cache_loc[: count * BLOCK].tolist()
+        assert count == len(self.running) and len(set(slots)) == len(slots)
+        for index, req in enumerate(self.running):
+            mine = slice(index * BLOCK, (index + 1) * BLOCK)
+            length = req.kv_committed_len
+            assert buffers.input_embeds[mine, 0].tolist() == [req.text[-1]] + [MASK] * (BLOCK - 1)
+            assert buffers.positions[mine].tolist() == list(range(length, length + BLOCK))
+            held = self.table[req.pool, :length].tolist()
+            assert self.draft_runner.attn_backend.prefixes[index] == held and not set(held) & set(slots)
+        return self.drafts()
+
+    def plan(self, batch: Any, proposal: Any) -> None:
+        """What SGLang does before it replays the verify pass; then what the pass reads must be this batch's."""
+        backend, requests = self.target_runner.attn_backend, len(self.running)
+        self.planned += proposal.planned == requests
+        lengths = batch.seq_lens
+        backend.init_forward_metadata_replay_cuda_graph(
+            requests,
+            batch.req_pool_indices,
+            lengths,
+            0,
+            None,
+            Mode.TARGET_VERIFY,
+            proposal,
+            seq_lens_cpu=None,
+        )
+        mask = proposal.mask()
+        assert torch.equal(backend.cuda_graph_custom_mask[: len(mask)].bool(), mask)
+        assert backend.prefixes == [
+            self.table[req.pool, : req.kv_committed_len].tolist() for req in self.running
+        ]
+
+    def drafts(self) -> torch.Tensor:
         """The drafter's logits [requests, block, vocabulary]: mostly the truth, somewhere among the likeliest."""
         logits = torch.randn(len(self.running), BLOCK, VOCABULARY, generator=self.rng)
         for index, req in enumerate(self.running):
@@ -349,7 +510,8 @@ class Engine:
         return SimpleNamespace(
             reqs=list(self.running),
             batch_size=lambda: len(self.running),
-            forward_mode=SimpleNamespace(is_idle=lambda: False),
+            forward_mode=Mode.DECODE,
+            has_grammar=False,
             sampling_info=None,
             mamba_track_indices=None,
             device="cpu",
@@ -359,6 +521,7 @@ class Engine:
             req_pool_indices=torch.tensor([req.pool for req in self.running]),
             req_to_token_pool=SimpleNamespace(req_to_token=self.table),
             token_to_kv_pool_allocator=self.allocator,
+            tree_cache=SimpleNamespace(token_to_kv_pool_allocator=self.allocator),
             out_cache_loc=None,
             spec_info=self.draft_input,
         )

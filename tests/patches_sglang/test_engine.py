@@ -81,6 +81,49 @@ def test_texts_are_the_targets_and_no_slot_is_lost(
     assert len(engine.allocator.free_slots) == 4000
 
 
+def test_passes_are_planned_on_the_device_where_there_is_a_graph_of_their_size(
+    modules: SimpleNamespace,
+) -> None:
+    """Batches of 4, 2 and 1 have graphs, those of 3 have none; what each pass reads is checked by the engine."""
+    engine = Engine(modules, 7, commit="graph")
+    long = [prompts(40)[n] for n in (1, 19, 32, 34)]  # whose texts go on for a while
+    asked = [engine.add(prompt, 90) for prompt in long]
+    passes = 0
+    while engine.running:
+        before, size = engine.planned, len(engine.running)
+        engine.step()
+        passes += 1
+        assert engine.planned - before <= (size != 3)
+    replays = engine.worker._replays
+    drafts = [key for key in replays._entries if key[0] == "draft" and replays.has(key)]
+    assert {key[1] for key in drafts} == {1, 2, 4}
+    assert [entry for key, entry in replays._entries.items() if key[0] == "commit" and len(key) > 9]
+    assert engine.planned > passes // 2
+    assert all(req.text == spoken(req.origin_input_ids, len(req.output_ids)) for req in asked)
+
+
+def test_a_planned_pass_without_its_graph_gets_its_mask(modules: SimpleNamespace) -> None:
+    """SGLang may run a planned pass without the graph after all: then what it reads is made the usual way."""
+    engine = Engine(modules, 7, commit="graph")
+    engine.add(prompts(2)[1], 80)
+    for _ in range(12):
+        engine.step()
+    seen: list[Any] = []
+    backend = engine.target_runner.attn_backend
+    ordinary = engine.plan
+
+    def without_graph(batch: Any, proposal: Any) -> None:
+        seen.append((proposal.planned, proposal.custom_mask))
+        backend.init_forward_metadata(SimpleNamespace(spec_info=proposal))
+        assert proposal.planned == 0 and torch.equal(proposal.custom_mask, proposal.mask())
+
+    engine.plan = without_graph  # type: ignore[method-assign]
+    engine.step()
+    engine.plan = ordinary  # type: ignore[method-assign]
+    engine.step()
+    assert seen == [(1, None)]
+
+
 def test_both_ways_commit_the_same_in_the_same_passes(modules: SimpleNamespace) -> None:
     seen = []
     for commit in COMMITS:

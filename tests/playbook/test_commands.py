@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from fleetctl.cli.app import app
+from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.playbook.commands import Command, commands
@@ -19,7 +19,7 @@ from fleetctl.playbook.record import Record
 from fleetctl.playbook.values import read_values
 
 REPOSITORY = Path(__file__).parents[2]
-VERBS: Any = get_command(app)
+VERBS: Any = get_command(whole())
 HEAD = "playbook: try\nparameters:\n  target: {type: host}\n  count: {type: integer, default: 3}\nsteps:\n"
 
 

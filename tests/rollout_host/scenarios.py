@@ -20,6 +20,11 @@ def scenario(function: Scenario) -> Scenario:
     return function
 
 
+def named_in(module: str) -> list[str]:
+    """The scenarios that a module registered."""
+    return [name for name, function in ALL.items() if function.__module__ == module]
+
+
 class Runner:
     """Starts the scenarios asked for, in turn on each host."""
 

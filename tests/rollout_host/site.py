@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from fleetctl.services.vacant import vacant_target
 from tests.rollout_host.host import Host
 
 Json = dict[str, Any]
@@ -60,6 +61,10 @@ class Site:
             "probe": {"prompt": "one two three", "max_tokens": 8},
             "adopted": False,
         }
+
+    def nothing(self) -> Json:
+        """The target that leaves the slot empty."""
+        return vacant_target(self.slot).to_dict()
 
     def plan(self, new: Json, old: Json | None = None, **deadlines: float) -> Json:
         """A plan that brings ``new`` in ``old``'s place."""

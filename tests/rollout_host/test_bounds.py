@@ -100,3 +100,15 @@ def test_a_disk_that_fills_up_in_the_middle_does_not_stop_the_undo(hosts: list[H
         assert site.serves("good")
     finally:
         site.host.run(f"umount {records}")
+
+
+@pytest.mark.lab
+def test_a_new_unit_takes_one_reload(hosts: list[Host]) -> None:
+    """systemd reads a unit that it does not know by itself; each reload runs all generators of the host."""
+    site = Site(hosts[1])
+    site.host.run("echo before-the-deploy | systemd-cat; journalctl --sync")
+    site.deploy("one")
+    said = site.host.run("journalctl --sync; journalctl -q -o cat --no-pager -n 2000").rpartition(
+        "before-the-deploy"
+    )[2]
+    assert said.count("Reloading.") == 1, said

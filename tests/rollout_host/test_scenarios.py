@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.lab import gpus
 from tests.rollout_host.host import AgentSaid
-from tests.rollout_host.scenarios import ALL, Runner, scenario
+from tests.rollout_host.scenarios import Runner, named_in, scenario
 from tests.rollout_host.site import DEADLINES, Json, Site, steps
 from tests.transport.sshd import wait_for
 
@@ -575,6 +575,6 @@ def the_old_one_cannot_come_back(site: Site) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("name", list(ALL))
+@pytest.mark.parametrize("name", named_in(__name__))
 def test_scenario(name: str, runner: Runner) -> None:
     runner.wait(name)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,9 @@ import pytest
 import yaml
 
 from fleetctl.lab.paths import HostPaths
+from tests import warm
 from tests.conftest import Lab
+from tests.warm import Command
 
 STANDIN = Path(__file__).with_name("standin.py")
 TEMPLATES = Path(__file__).parents[2] / "templates/systemd"
@@ -52,7 +52,7 @@ class Site:
         self.lab = lab
         self.folder = folder
         self.number = next(NUMBERS)
-        self.port = 33000 + 20 * self.number
+        self.port = 26000 + 20 * self.number
         self.slot = f"r{self.number}"
         self.hosts: dict[str, dict[str, Any]] = {name: self._host(name) for name in ("ct129", "ct200")}
         (folder / "inventories").mkdir()
@@ -116,18 +116,12 @@ class Site:
         for service in self.hosts["ct200"]["services"].values():
             service["replicas"] = names[1:]
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Command:
         """Start ``fleetctl`` in this fleet folder, with the inventory as it stands now."""
         for name, host in self.hosts.items():
             (self.folder / f"inventories/{name}.yaml").write_text(yaml.safe_dump(host, sort_keys=False))
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        return subprocess.Popen(
-            [sys.executable, "-m", "fleetctl", *words],
-            env=env,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        return warm.start(words, env)
 
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
@@ -137,9 +131,8 @@ class Site:
         assert "Traceback" not in err
         return out + err
 
-    def until(self, process: subprocess.Popen[str], word: str) -> str:
+    def until(self, process: Command, word: str) -> str:
         """Read the command's progress until a line begins with ``word``."""
-        assert process.stderr is not None
         read = []
         for line in process.stderr:
             read.append(line)

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 PATIENCE_S = 60.0
-PAUSE_S = 0.002
+PAUSE_S = 0.008
 """Between a client's requests: the machine has swaps to do too."""
 
 

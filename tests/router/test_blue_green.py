@@ -38,6 +38,13 @@ def test_no_request_fails_when_the_service_is_swapped_again_and_again(site: Site
     assert load.refused == 0
     assert load.answers["one"] > 500
     assert load.answers["two"] > 500
+    assert "nothing behind the router" in site.run("stop", "ct200", "--slot", site.slot, "--plan", expect=10)
+    site.run("stop", "ct200", "--slot", site.slot)
+    assert (site.status()["service"], site.status()["health"]) == (None, "empty")
+    ask = f"curl -s -m 5 -o /dev/null -w '%{{http_code}}' 127.0.0.1:{site.port}/v1/models"
+    assert site.lab.run("ct200", ask, check=False).stdout == "503", "told at once, not left to wait"
+    site.run("deploy", "ct200", "--service", "one", "--blue-green")
+    assert site.lab.run("ct200", ask).stdout == "200"
 
 
 def test_what_cannot_be_proven_gets_no_request_and_the_old_one_never_stops(site: Site) -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.router.conftest import Site
+from tests.transport.sshd import wait_for
 
 pytestmark = pytest.mark.lab
 
@@ -50,6 +51,13 @@ def test_two_hosts_start_are_proven_and_go_back_as_one(site: Site) -> None:
     site.run("rollback", "ct200", "--slot", site.slot)
     assert generates(site) == "big"
     assert active(site, "big") == BOTH
+    assert "which ct200 leads" in site.run("stop", "ct129", "--slot", site.slot, expect=5)
+    site.run("stop", "ct200", "--slot", site.slot)
+    assert active(site, "big") == []
+    assert {site.status(host)["health"] for host in BOTH} == {"empty"}
+    site.run("rollback", "ct200", "--slot", site.slot)
+    assert generates(site) == "big"
+    assert active(site, "big") == BOTH
 
 
 def test_a_smaller_service_leaves_no_node_behind_and_gives_them_back(site: Site) -> None:
@@ -73,7 +81,7 @@ def test_a_smaller_service_leaves_no_node_behind_and_gives_them_back(site: Site)
     site.run("swap", "big", "small")
     assert generates(site) == "small"
     assert active(site, "big") == []
-    assert site.status("ct129")["service"] == "vacant"
+    assert (site.status("ct129")["service"], site.status("ct129")["health"]) == (None, "empty")
     site.run("rollback", "ct200", "--slot", site.slot)
     assert generates(site) == "big"
     assert active(site, "big") == BOTH
@@ -95,3 +103,33 @@ def test_where_the_controller_is_lost_all_nodes_are_as_they_were(site: Site) -> 
         site.lab.run(host, ended, timeout=150)
     assert generates(site) == "small"
     assert active(site, "big") == []
+
+
+def at_the_last_gate(site: Site, host: str) -> bool:
+    """Whether a host's rollout waits for the others with its new service proven."""
+    events = site.lab.state(host).glob(f"rollouts/*-{site.slot}-*/events.jsonl")
+    return any('"hold-commit"' in path.read_text() for path in events)
+
+
+def freeze_ssh(site: Site, host: str, seconds: int) -> None:
+    """Nobody reaches a host for so long, and no connection is reset; its services go on."""
+    script = f"pkill -STOP ^sshd; sleep {seconds}; pkill -CONT ^sshd"
+    site.lab.run(
+        host, f"systemd-run -q --collect --on-active=1 --timer-property=AccuracySec=100ms sh -c '{script}'"
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("seconds", "expected"), [(14, 0), (50, 6)], ids=["for-a-while", "too-long"])
+def test_a_node_that_is_lost_at_the_last_gate(site: Site, seconds: int, expected: int) -> None:
+    site.service("small")
+    site.run("deploy", "ct200", "--service", "small")
+    site.spanning("big", BOTH, load=6)
+    command = site.start("swap", "small", "big", "--host", "ct200")
+    wait_for(lambda: at_the_last_gate(site, "ct129"), 60)
+    freeze_ssh(site, "ct129", seconds)
+    out, err = command.communicate(timeout=200)
+    assert command.returncode == expected, out + err
+    left, both = ("big", BOTH) if expected == 0 else ("small", [])
+    assert generates(site) == left
+    assert active(site, "big") == both

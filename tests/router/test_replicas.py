@@ -24,6 +24,11 @@ def test_replicas_are_swapped_one_by_one_and_no_request_fails(site: Site) -> Non
     site.service("bad", tokens=1, more={"replicas": [f"{site.slot}-2"]})
     site.run("swap", "two", "bad", expect=6)
     load.more(100)
+    assert "requests fail" not in site.run("stop", "ct200", "--slot", f"{site.slot}-2")
+    assert site.status(slot=f"{site.slot}-2")["health"] == "empty"
+    load.more(100)
+    site.run("deploy", "ct200", "--service", f"two.{site.slot}-2")
+    load.more(50)
     load.stop()
     assert load.failed == []
     assert load.refused == 0
@@ -32,3 +37,7 @@ def test_replicas_are_swapped_one_by_one_and_no_request_fails(site: Site) -> Non
     assert site.status(slot=f"{site.slot}-2")["service"] == f"two.{site.slot}-2"
     assert site.status()["service"] == "two"
     assert "nothing to do" in site.run("deploy", "ct200", "--service", "two")
+    assert "two is stopped" in site.run("stop", "ct200", "--service", "two")
+    assert [site.active(f"{site.slot}-two{more}.service") for more in ("", f"-{site.slot}-2")] == [
+        "inactive"
+    ] * 2

@@ -35,7 +35,7 @@ serverurl=unix:///run/supervisor.sock
 [include]
 files = {folder}/conf.d/*.conf
 """
-MOUNTS = "/run /var/lib/fleetctl /etc/systemd/system /var/log/fleetctl"
+DISK = ("/var/lib/fleetctl", "/etc/systemd/system", "/var/log/fleetctl")
 
 
 class Rented(Lab):
@@ -56,12 +56,17 @@ class Rented(Lab):
         self.boot()
 
     def boot(self) -> None:
-        """Start the machine; its disk is empty each time but for what stands in the test's folder."""
+        """Start the machine; its disk stays from one boot to the next, its ``/run`` does not."""
         supervisord = Path(sys.executable).with_name("supervisord")
+        disk = "; ".join(
+            f"mkdir -p {place} {self.folder}/disk{place}; mount --bind {self.folder}/disk{place} {place}"
+            for place in DISK
+        )
         script = (
-            f"set -e; for d in {MOUNTS}; do mkdir -p $d; mount -t tmpfs tmpfs $d; done; mkdir /run/sshd; "
+            f"set -e; {disk}; mount -t tmpfs tmpfs /run; mkdir /run/sshd; "
             f"exec {supervisord} -n -c {self.folder}/supervisord.conf"
         )
+        (self.folder / "sshd.log").unlink(missing_ok=True)
         self.process = subprocess.Popen(
             ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", script],
             stdin=subprocess.DEVNULL,
@@ -136,3 +141,5 @@ def site(rented: Rented, tmp_path: Path) -> Iterator[RentedSite]:
     yield site
     names = " ".join(f"{site.slot}-{name}" for name in site.services)
     rented.supervisorctl(f"stop {names}")
+    for left in (rented.folder / "conf.d").glob(f"{site.slot}-*"):
+        left.unlink()

@@ -20,6 +20,11 @@ def test_deploy_swap_and_rollback(site: RentedSite) -> None:
     assert (site.active("good"), site.active("new")) == ("STOPPED", "RUNNING")
     site.run("rollback", "ct200", "--slot", site.slot)
     assert (site.active("good"), site.active("new")) == ("RUNNING", "STOPPED")
+    site.run("stop", "ct200")
+    assert (site.active("good"), site.active("new")) == ("STOPPED", "STOPPED")
+    assert "autostart=false" in (site.lab.folder / f"conf.d/{site.slot}-good.conf").read_text()
+    site.run("rollback", "ct200", "--slot", site.slot)
+    assert (site.active("good"), site.active("new")) == ("RUNNING", "STOPPED")
     (slot,) = json.loads(site.run("status", "ct200", "--json"))["hosts"][0]["slots"]
     assert slot["service"] == "good"
     logged = json.loads(site.run("logs", "ct200", "good", "--json"))["lines"]
@@ -75,6 +80,36 @@ def test_with_its_keeper_killed_too_the_next_deploy_settles_it(site: RentedSite)
     assert "good.service serves again" in said
     assert site.active("good") == "RUNNING"
     assert site.generates()
+
+
+def test_what_the_end_of_the_machine_cut_short_is_settled_when_supervisord_starts_again(
+    site: RentedSite,
+) -> None:
+    site.run("deploy", "ct200")
+    before = (site.lab.folder / f"disk/etc/systemd/system/{site.slot}-good.service").read_text()
+    for name in ("new", "good"):  # another unit, and another text of the same one
+        site.service(name, load=60)
+        process = site.start("deploy", "ct200", "--service", name)
+        site.until(process, "port")
+        site.lab.stop()
+        process.kill()
+        process.communicate()
+        site.lab.boot()
+        records = site.lab.folder / "disk/var/lib/fleetctl/rollouts"
+        last = max(records.glob(f"*-{site.slot}-*"))
+        wait_for((last / "result.json").exists, 60)
+        assert json.loads((last / "result.json").read_text())["outcome"] == "rolled-back"
+        assert site.active("good") == "RUNNING"
+        assert site.active("new") in ("STOPPED", "ERROR")
+        assert site.generates()
+        unit = site.lab.folder / f"disk/etc/systemd/system/{site.slot}-good.service"
+        assert unit.read_text() == before
+    assert "cut short" not in site.run("status", "ct200")
+    site.service("good")
+    site.service("new")
+    site.run("swap", "good", "new")
+    assert "fleetctl-settle" not in site.lab.supervisorctl("status")
+    assert not list((site.lab.folder / "conf.d").glob("fleetctl-settle-*"))
 
 
 def test_aborted_by_the_operator(site: RentedSite) -> None:

@@ -35,7 +35,18 @@ SET = "ddtree-sglang-0.5.11"
 LINEAR = ("linear-attn-backend", "linear-attn-decode-backend", "linear-attn-prefill-backend")
 PARTS = frozenset(
     f"ddtree_{name}"
-    for name in ("args", "check", "commit", "graphs", "info", "kernels", "metrics", "utils", "worker")
+    for name in (
+        "args",
+        "check",
+        "commit",
+        "graphs",
+        "info",
+        "kernels",
+        "metrics",
+        "passes",
+        "utils",
+        "worker",
+    )
 )
 """The modules that the patch set brings."""
 UNSUPPORTED = (

@@ -42,7 +42,7 @@ class Settings:
     builder: str
     metrics: bool
     log_trees: int
-    commit: str = "host"
+    commit: str = "graph"
 
     @property
     def rows(self) -> int:
@@ -94,9 +94,10 @@ def add_cli_args(parser: argparse.ArgumentParser) -> None:
     flag(
         "commit",
         choices=COMMITS,
-        default="host",
+        default="graph",
         help="Where a pass is committed. host: paths go to the host and back. device: the host is asked for nothing "
-        "but the accepted tokens. graph: the same, and building and committing are one CUDA graph each (one GPU).",
+        "but the accepted tokens. graph: the same, and what surrounds both models' passes is CUDA graphs too; on "
+        "several GPUs as device.",
     )
     flag(
         "metrics",

@@ -36,6 +36,11 @@ class Replays:
         """How many graphs there are."""
         return sum(entry.replay is not None for entry in self._entries.values())
 
+    def has(self, key: Hashable) -> bool:
+        """Whether ``key`` is replayed, so that its outputs are always the same memory."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.replay is not None
+
     def run(self, key: Hashable, function: Callable[..., Any], inputs: Sequence[torch.Tensor]) -> Any:
         """``function(*inputs)``. ``key`` must change whenever shapes, or anything else that ``function`` reads or
         writes by address, do. What is returned holds until the next run of the same key."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.sampler import apply_custom_logit_processor
 from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.mem_cache.common import alloc_token_slots
 from sglang.srt.speculative.ddtree_commit import Commit, commit_lists, freed
 from sglang.srt.speculative.ddtree_utils import TreeBatch, walk_lines
 from sglang.srt.speculative.dflash_info import DFlashVerifyInput
@@ -20,7 +21,10 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     """A tree for each request; rows of the verify pass are its nodes, the root first.
 
     ``steps`` is the longest path, the root counted. After ``verify``, ``path`` (int64 [requests, steps])
-    has each request's accepted rows in order. ``committer``, where there is one, commits on the device.
+    has each request's accepted rows in order. ``committer``, where there is one, commits on the device (given the
+    batch, this, the logits and the hidden states). ``planned``: for so many requests the mask and all that attention
+    reads stand where the CUDA graph of the pass reads them; another way of running asks ``mask`` for the mask.
+    ``in_place``: the trees always stand in the same memory.
     """
 
     trees: TreeBatch | None = None
@@ -28,7 +32,10 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     steps: int = 0
     walker: Any = None
     clock: Any = None
-    committer: Callable[[Any, DDTreeVerifyInput, torch.Tensor, torch.Tensor], Commit] | None = None
+    committer: Callable[..., Commit] | None = None
+    mask: Callable[[], torch.Tensor] | None = None
+    planned: int = 0
+    in_place: bool = False
     is_appended: bool = field(default=False, init=False)
     path: torch.Tensor | None = field(default=None, init=False)
     committed: list[int] = field(default_factory=list, init=False)
@@ -36,10 +43,12 @@ class DDTreeVerifyInput(DFlashVerifyInput):
     def prepare_for_verify(
         self, batch: ScheduleBatch, page_size: int, *, build_custom_mask: bool = False
     ) -> None:
-        """Take cache slots for every row; the mask is the tree's, which is there already."""
-        mask = self.custom_mask
-        super().prepare_for_verify(batch, page_size, build_custom_mask=False)
-        self.custom_mask = mask
+        """Take cache slots for every row.
+
+        The requests' tables get them with the commit: Triton attention has a pass's own rows from the pass.
+        """
+        batch.input_ids = self.draft_token
+        batch.out_cache_loc = alloc_token_slots(batch.tree_cache, self.draft_token.shape[0])
 
     def verify(
         self, *, batch: ScheduleBatch, logits_output: Any, page_size: int
@@ -57,17 +66,16 @@ class DDTreeVerifyInput(DFlashVerifyInput):
         requests, rows = batch.batch_size(), self.draft_token_num
         logits = logits_output.next_token_logits
         self._adjust(logits, batch.sampling_info, requests)
-        predicted = torch.argmax(logits, dim=-1).view(requests, rows)
         if logits_output.hidden_states is None:
             raise RuntimeError("DDTREE needs the target's hidden states, and the verify pass gave none.")
         hidden = logits_output.hidden_states.view(requests * rows, -1)
         logits_output.hidden_states = None
         if self.committer is not None and batch.mamba_track_indices is None:
-            return self._commit_on_device(batch, predicted, hidden)
-        return self._commit_on_host(batch, predicted, hidden)
+            return self._commit_on_device(batch, logits, hidden)
+        return self._commit_on_host(batch, torch.argmax(logits, dim=-1).view(requests, rows), hidden)
 
     def _commit_on_device(
-        self, batch: ScheduleBatch, predicted: torch.Tensor, hidden: torch.Tensor
+        self, batch: ScheduleBatch, logits: torch.Tensor, hidden: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[int]]:
         """All that the device does is queued before the host waits, once, for the accepted tokens.
 
@@ -75,12 +83,12 @@ class DDTreeVerifyInput(DFlashVerifyInput):
         never read.
         """
         assert self.committer is not None
-        done = self.committer(batch, self, predicted, hidden)
+        done = self.committer(batch, self, logits, hidden)
         self.is_appended = True
         self.path = done.lines[:, : self.steps]
-        newest, lengths = done.newest.clone(), done.counts.to(torch.int32)
-        batch.seq_lens.add_(lengths.to(batch.seq_lens.dtype))
-        lines = _on_host(done.lines)
+        newest = done.newest.clone()
+        batch.seq_lens.add_(done.counts)
+        lines = done.lines.tolist()
         counts = [line[-2] for line in lines]
         accepted = [_append(req, line, self.steps) for req, line in zip(batch.reqs, lines, strict=True)]
         self.committed = [len(kept) for kept, _ in accepted]
@@ -93,7 +101,7 @@ class DDTreeVerifyInput(DFlashVerifyInput):
             req.kv_allocated_len = req.kv_committed_len
         batch.seq_lens_cpu.add_(torch.tensor(counts, dtype=batch.seq_lens_cpu.dtype))
         batch.seq_lens_sum += sum(counts)
-        return newest, lengths, hidden[:0], [count - 1 for count in self.committed]
+        return newest, done.counts, hidden[:0], [count - 1 for count in self.committed]
 
     def _commit_on_host(
         self, batch: ScheduleBatch, predicted: torch.Tensor, hidden: torch.Tensor
@@ -154,18 +162,6 @@ class DDTreeVerifyInput(DFlashVerifyInput):
             bias = torch.zeros(requests, logits.shape[1], dtype=torch.float32, device=logits.device)
             sampling.apply_logits_bias(bias)
             logits.add_(bias.repeat_interleave(self.draft_token_num, dim=0))
-
-
-def _on_host(lines: torch.Tensor) -> list[list[int]]:
-    """The one wait of a pass: for this copy, not for what is queued behind it."""
-    if not lines.is_cuda:
-        return lines.tolist()
-    here = torch.empty(lines.shape, dtype=lines.dtype, pin_memory=True)
-    here.copy_(lines, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    arrived.synchronize()
-    return here.tolist()
 
 
 def _append(req: Any, line: list[int], steps: int) -> tuple[list[int], int]:

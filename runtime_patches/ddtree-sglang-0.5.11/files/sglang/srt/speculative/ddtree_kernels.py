@@ -132,21 +132,25 @@ def _build(
 def _mask(
     seen,  # bool [requests, rows, rows]
     lengths,  # int [requests]: the prefix of each
-    out_mask,  # bool [sum of rows * (prefix + rows)], all true where it is not written
+    out_mask,  # bool or uint8, at least sum of rows * (prefix + rows)
     rows,
     ROWS: tl.constexpr,
     BATCH: tl.constexpr,  # a power of two, at least requests
+    CHUNK: tl.constexpr,
 ):
     request = tl.program_id(0)
-    row = tl.arange(0, ROWS)
-    square = (row < rows)[:, None] & (row < rows)[None, :]
-    shown = tl.load(seen + (request * rows + row[:, None]) * rows + row[None, :], mask=square, other=0)
-    prefix = tl.load(lengths + request).to(tl.int64)
+    row = tl.program_id(1)
+    prefix = tl.load(lengths + request).to(tl.int32)
     others = tl.arange(0, BATCH)
     before = tl.load(lengths + others, mask=others < request, other=0).to(tl.int64)
-    start = rows * (tl.sum(before, axis=0) + request * rows)
-    place = start + row[:, None] * (prefix + rows) + prefix + row[None, :]
-    tl.store(out_mask + place, shown, mask=square)
+    start = rows * (tl.sum(before, axis=0) + request * rows) + row * (prefix + rows).to(tl.int64)
+    place = tl.arange(0, CHUNK)
+    for first in range(0, prefix, CHUNK):
+        ones = tl.full([CHUNK], 1, tl.int1)
+        tl.store(out_mask + start + first + place, ones, mask=first + place < prefix)
+    column = tl.arange(0, ROWS)
+    shown = tl.load(seen + (request * rows + row) * rows + column, mask=column < rows, other=0)
+    tl.store(out_mask + start + prefix + column, shown, mask=column < rows)
 
 
 @triton.jit(do_not_specialize=["rows", "steps"])
@@ -291,20 +295,25 @@ def commit(
 
 
 def mask_of(seen: torch.Tensor, lengths: torch.Tensor, total: int) -> torch.Tensor:
-    """``ddtree_utils.flat_mask`` in two launches."""
+    """``ddtree_utils.flat_mask`` in one launch."""
+    mask = torch.empty(total, dtype=torch.bool, device=seen.device)
+    write_mask(seen, lengths, mask)
+    return mask
+
+
+def write_mask(seen: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor) -> None:
+    """``ddtree_utils.flat_mask`` into the beginning of ``mask``, bool or uint8; the rest of it stays."""
     requests, rows, _ = seen.shape
-    mask = torch.ones(total, dtype=torch.bool, device=seen.device)
-    padded = triton.next_power_of_2(rows)
-    _mask[(requests,)](
+    _mask[(requests, rows)](
         seen,
         lengths,
         mask,
         rows,
-        ROWS=padded,
+        ROWS=triton.next_power_of_2(rows),
         BATCH=triton.next_power_of_2(requests),
-        num_warps=4 if padded <= 64 else 8,
+        CHUNK=1024,
+        num_warps=4,
     )
-    return mask
 
 
 def build(

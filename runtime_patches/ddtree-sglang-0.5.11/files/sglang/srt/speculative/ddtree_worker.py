@@ -12,9 +12,10 @@ from sglang.srt.speculative import ddtree_kernels
 from sglang.srt.speculative.ddtree_args import settings_of
 from sglang.srt.speculative.ddtree_check import self_check
 from sglang.srt.speculative.ddtree_commit import Commit, commit, write_table
-from sglang.srt.speculative.ddtree_graphs import Replays
+from sglang.srt.speculative.ddtree_graphs import WARM_UPS, Replays
 from sglang.srt.speculative.ddtree_info import DDTreeVerifyInput
 from sglang.srt.speculative.ddtree_metrics import Clock, Metrics, Report
+from sglang.srt.speculative.ddtree_passes import DraftPass, Passes
 from sglang.srt.speculative.ddtree_utils import (
     TreeBatch,
     ancestors,
@@ -63,6 +64,9 @@ class DDTreeWorker(DFlashWorker):
         self._kernels = self._choose_builder()
         self._on_device = settings.commit != "host" and not self.use_compact_draft_cache
         self._replays = Replays(settings.commit == "graph" and get_tp_group().world_size == 1)
+        self._ordinary = WARM_UPS  # passes that run as DFLASH's do before any is planned
+        self._target_passes: Passes | None = None
+        self._draft_pass: DraftPass | None = None
         if self.tp_rank == 0:
             logger.info(
                 "DDTREE: mode=%s, budget=%d, topk=%d, depth=%d, spine=%s, states=%s, builder=%s, commit=%s",
@@ -98,9 +102,38 @@ class DDTreeWorker(DFlashWorker):
 
     def _prepare_for_speculative_decoding(self, batch: Any, draft_input: Any) -> None:
         self._clock.start()
-        super()._prepare_for_speculative_decoding(batch, draft_input)
+        hidden = self._draft(batch, draft_input)
+        if hidden is None:
+            super()._prepare_for_speculative_decoding(batch, draft_input)
+        else:
+            lm_head = self.target_worker.model_runner.model.lm_head
+            batch.spec_info = self._propose_tree(batch, draft_input.verified_id, hidden, lm_head)
+            batch.forward_mode = type(batch.forward_mode).TARGET_VERIFY
+            batch.return_hidden_states = False
         if self.ddtree.mode == "shadow":
             self._clock.mark()
+
+    def _draft(self, batch: Any, draft_input: Any) -> torch.Tensor | None:
+        """The drafter's hidden states without SGLang's Python around its graph; None where that is not possible."""
+        mode = batch.forward_mode
+        if not (self._replays.enabled and self._on_device and self._kernels and self.ddtree.mode == "tree"):
+            return None
+        if mode.is_extend() or mode.is_idle() or batch.has_grammar or draft_input.target_hidden.shape[0]:
+            return None
+        if self._ordinary:
+            self._ordinary -= 1
+            return None
+        if self._draft_pass is None:
+            target = self.target_worker.model_runner
+            self._target_passes = Passes(target, self.ddtree.budget + 1)
+            self._target_passes.leave_planned()
+            embed = target.model.get_input_embeddings()
+            self._draft_pass = DraftPass(
+                self.draft_model_runner, self.ddtree.block, int(self._mask_token_id), embed, self.device
+            )
+        if not self._draft_pass.passes.holds(batch.batch_size()):
+            return None
+        return self._draft_pass.run(self._replays, batch, draft_input.verified_id)
 
     def _propose_tree(self, batch: Any, roots: torch.Tensor, hidden: torch.Tensor, lm_head: Any) -> Any:
         """After the drafter's pass: the verify input of the trees; None in shadow, where the chain follows.
@@ -109,10 +142,13 @@ class DDTreeWorker(DFlashWorker):
         """
         self._clock.mark()
         requests, rows = roots.shape[0], self.ddtree.budget + 1
+        target = self._target_passes
+        planned = requests if target is not None and target.holds(requests) else 0
+        key = ("build", requests, planned, hidden.dtype, batch.seq_lens.dtype, batch.req_pool_indices.dtype)
         trees, child, sibling, positions, seen, self._chain = self._replays.run(
-            ("build", requests, hidden.dtype, batch.seq_lens.dtype),
-            lambda *given: self._drafted(*given, lm_head),
-            (hidden, roots, batch.seq_lens),
+            key,
+            lambda *given: self._drafted(*given, lm_head, target if planned else None),
+            (hidden, roots, batch.seq_lens, batch.req_pool_indices),
         )
         total = rows * (int(batch.seq_lens_cpu.sum()) + requests * rows)
         if self._metrics.enabled:
@@ -121,12 +157,16 @@ class DDTreeWorker(DFlashWorker):
         if self.ddtree.mode == "shadow":
             return None
         masked = ddtree_kernels.mask_of if self._kernels else flat_mask
+        lengths = batch.seq_lens
         proposal = DDTreeVerifyInput(
             draft_token=trees.tokens.view(-1),
             positions=positions.view(-1),
             draft_token_num=rows,
             topk=2 if self.ddtree.fork else 1,
-            custom_mask=masked(seen, batch.seq_lens, total),
+            custom_mask=None if planned else masked(seen, lengths, total),
+            mask=lambda: masked(seen, lengths, total),
+            planned=planned,
+            in_place=bool(planned) and self._replays.has(key),
             trees=trees,
             seen=seen,
             steps=self._steps,
@@ -141,9 +181,18 @@ class DDTreeWorker(DFlashWorker):
         return proposal
 
     def _drafted(
-        self, hidden: torch.Tensor, roots: torch.Tensor, lengths: torch.Tensor, lm_head: Any
+        self,
+        hidden: torch.Tensor,
+        roots: torch.Tensor,
+        lengths: torch.Tensor,
+        pools: torch.Tensor,
+        lm_head: Any,
+        target: Passes | None,
     ) -> tuple[TreeBatch, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(trees, first child, next sibling, positions, ancestors, the chain of best tokens) of static shapes."""
+        """(trees, first child, next sibling, positions, ancestors, the chain of best tokens) of static shapes.
+
+        With ``target``, what the verify pass's attention reads is written too.
+        """
         requests, settings = roots.shape[0], self.ddtree
         log_probs, tokens = self._ranked(hidden[:, 1:].reshape(-1, hidden.shape[-1]), lm_head)
         log_probs = log_probs.view(requests, -1, log_probs.shape[-1])
@@ -156,49 +205,54 @@ class DDTreeWorker(DFlashWorker):
         options = {"budget": settings.budget, "min_score": settings.min_score, "spine": settings.spine}
         chain = tokens[:, :, 0]
         if self._kernels:
-            return (*ddtree_kernels.build(*given, lengths, **options), chain)
+            built = ddtree_kernels.build(*given, lengths, **options)
+            if target is not None:
+                ddtree_kernels.write_mask(built[-1], lengths, target.backend.cuda_graph_custom_mask)
+                target.plan(pools, lengths)
+            return (*built, chain)
         trees = build_trees(*given, **options)
         return (trees, *links(trees), trees.depths + lengths[:, None], ancestors(trees), chain)
 
     def _committed(
-        self, batch: Any, proposal: DDTreeVerifyInput, predicted: torch.Tensor, hidden: torch.Tensor
+        self, batch: Any, proposal: DDTreeVerifyInput, logits: torch.Tensor, hidden: torch.Tensor
     ) -> Commit:
         """Walk, put the kept slots into the requests' table, and the committed features into the drafter's cache."""
-        trees, seen = proposal.trees, proposal.seen
+        trees = proposal.trees
         table = batch.req_to_token_pool.req_to_token
         reach = int(batch.seq_lens_cpu.max()) + proposal.steps
         angles = self._angles(reach)
-        slots = batch.out_cache_loc.view(predicted.shape)
-        given = (
-            *(trees.tokens, trees.parents, trees.depths, trees.counts, seen),
-            *(predicted, batch.seq_lens, batch.req_pool_indices, slots, hidden),
-        )
-        key = (
-            "commit",
-            *((tensor.shape, tensor.dtype) for tensor in (predicted, batch.seq_lens, slots, hidden)),
-        )
+        slots = batch.out_cache_loc.view(trees.tokens.shape)
+        given = (batch.seq_lens, batch.req_pool_indices, slots)
+        fixed = (trees.tokens, trees.parents, trees.depths, trees.counts, proposal.seen, logits, hidden)
+        key = ("commit", *((tensor.shape, tensor.dtype) for tensor in (*given, logits, hidden)))
+        key = (*key, table.data_ptr(), None if angles is None else angles.data_ptr())
+        if proposal.in_place and proposal.planned:  # these are the graphs' own memory: nothing is copied
+            return self._replays.run(
+                (*key, logits.data_ptr(), hidden.data_ptr()),
+                lambda *tensors: self._commit_and_append(*tensors, *fixed, table, angles),
+                given,
+            )
         return self._replays.run(
-            (*key, table.data_ptr(), None if angles is None else angles.data_ptr()),
-            lambda *tensors: self._commit_and_append(*tensors, table, angles),
-            given,
+            key, lambda *tensors: self._commit_and_append(*tensors, table, angles), (*given, *fixed)
         )
 
     def _commit_and_append(
         self,
+        lengths: torch.Tensor,
+        pools: torch.Tensor,
+        slots: torch.Tensor,
         tokens: torch.Tensor,
         parents: torch.Tensor,
         depths: torch.Tensor,
         counts: torch.Tensor,
         seen: torch.Tensor,
-        predicted: torch.Tensor,
-        lengths: torch.Tensor,
-        pools: torch.Tensor,
-        slots: torch.Tensor,
+        logits: torch.Tensor,
         hidden: torch.Tensor,
         table: torch.Tensor,
         angles: torch.Tensor | None,
     ) -> Commit:
         trees = TreeBatch(tokens, parents, depths, depths, counts)
+        predicted = torch.argmax(logits, dim=-1).view(tokens.shape)
         if self._kernels:
             done = ddtree_kernels.commit(trees, seen, predicted, lengths, pools, slots, table, self._steps)
         else:
