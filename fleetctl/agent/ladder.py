@@ -182,7 +182,7 @@ class Ladder:
         if active in ("failed", "inactive", "deactivating") or state.get("SubState") == "auto-restart":
             raise self._died(state)
         if restarts > 0:
-            raise self._died(state, f"{self._unit} died and was started again ({restarts} times so far)")
+            raise self._died(state, f"{self._unit} died and was restarted ({restarts} times so far)")
         if main and main != self._main:
             self._main = main
             self._watch.process(main)
