@@ -11,6 +11,7 @@ from fleetctl.services.unit import render_unit
 KEYS = {
     "service", "mode", "engine", "unit", "unit_text", "environment", "environment_digest", "model_id",
     "model_paths", "metrics", "probe", "deadlines", "adopted", "remedies", "port", "rungs", "nodes", "rank",
+    "api_key",
 }  # fmt: skip
 
 
