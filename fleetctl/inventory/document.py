@@ -90,9 +90,9 @@ def read(path: Path) -> Document:
         )
     except (ValueError, OverflowError):  # of chr(), in PyYAML's scanner
         escape = re.search(r"\\U(?!0010|000)[0-9A-Fa-f]{8}", text)
-        line = text.count("\n", 0, escape.start()) + 1 if escape else None
+        place = text.count("\n", 0, escape.start()) + 1 if escape else None
         words = f"{escape[0]} is no character" if escape else "an escape is no character"
-        document.problems.append(Problem((), words, "Unicode ends at \\U0010FFFF; correct the number", line))
+        document.problems.append(Problem((), words, "Unicode ends at \\U0010FFFF; correct the number", place))
     except OSError as error:
         document.problems.append(
             Problem((), f"cannot be read: {error.strerror}", "correct the file's rights")
