@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.patches_sglang.engine import SPECULATIVE, Engine, install, spoken
+from tests.patches_sglang.engine import Engine, spoken
 from tests.patches_sglang.modules import module
+from tests.patches_sglang.standins import SPECULATIVE, install
 
 COMMITS = ("host", "device", "graph")
 commits = module("ddtree_commit")
