@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, Optional, Tuple
 
 from fleetctl.agent import systemd
 from fleetctl.agent.http import request
+from fleetctl.agent.processes import opened
 from fleetctl.agent.sockets import listeners
+
+# A socket can be between two processes while /proc is read: a daemon that forks a worker and lets its own go.
+LOOKS = 4
+AGAIN = 0.05
 
 
 def port_owner(port: int) -> Optional[Dict[str, Any]]:
@@ -17,10 +22,15 @@ def port_owner(port: int) -> Optional[Dict[str, Any]]:
     ``pid`` is None where a listener is there and its process cannot be seen (in another namespace). ``unit`` is None
     where it is only the login service that somebody started the process from.
     """
-    inodes = _listeners(port)
-    if not inodes:
-        return None
-    pid = _holder(inodes)
+    pid: Optional[int] = None
+    for left in range(LOOKS, 0, -1):
+        inodes = _listeners(port)
+        if not inodes:
+            return None
+        pid = _holder(inodes)
+        if pid is not None or left == 1:
+            break
+        time.sleep(AGAIN)
     if pid is None:
         return {"pid": None, "command": "(a process that cannot be seen)", "unit": None}
     unit = systemd.unit_of(pid)
@@ -63,13 +73,8 @@ def _listeners(port: int) -> Dict[str, str]:
 def _holder(inodes: Iterable[str]) -> Optional[int]:
     targets = {f"socket:[{inode}]" for inode in inodes}
     for entry in sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
-        try:
-            with os.scandir(f"/proc/{entry}/fd") as handles:
-                for handle in handles:
-                    if os.readlink(handle.path) in targets:  # noqa: PTH115
-                        return entry
-        except OSError:
-            continue
+        if any(target in targets for target in opened(entry)):
+            return entry
     return None
 
 

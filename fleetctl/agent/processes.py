@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Set
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
 
 from fleetctl.agent import secrets
 
@@ -72,17 +73,23 @@ def sockets() -> Dict[str, int]:
     """The process that holds each socket, by the socket's inode; those of other users only as root."""
     found: Dict[str, int] = {}
     for entry in PROC.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            with os.scandir(entry / "fd") as handles:
-                for handle in handles:
-                    target = os.readlink(handle.path)  # noqa: PTH115
-                    if target.startswith("socket:["):
-                        found.setdefault(target[8:-1], int(entry.name))
-        except OSError:
-            continue
+        if entry.name.isdigit():
+            for target in opened(int(entry.name)):
+                if target.startswith("socket:["):
+                    found.setdefault(target[8:-1], int(entry.name))
     return found
+
+
+def opened(pid: int) -> Iterator[str]:
+    """What a process has open, as /proc names it; a file that is closed meanwhile is passed over, and nothing else."""
+    try:
+        with os.scandir(PROC / str(pid) / "fd") as handles:
+            paths = [handle.path for handle in handles]
+    except OSError:
+        return
+    for path in paths:
+        with suppress(OSError):
+            yield os.readlink(path)  # noqa: PTH115
 
 
 def variables(pid: int) -> Optional[Dict[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -34,6 +36,52 @@ def test_a_listener_is_found_by_both_ways(family: int, bound: str, reached: str)
         assert net.address(port) == reached
         owner = net.port_owner(port)
         assert owner is not None and owner["pid"] == os.getpid()
+
+
+BUSY = """
+import os, socket
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(50)]
+door = socket.create_server(("127.0.0.1", 0))
+print(door.getsockname()[1], flush=True)
+while True:
+    for file in files:
+        os.close(file)
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(50)]
+"""
+
+
+def test_a_holder_that_opens_and_closes_files_is_seen() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as busy:
+        try:
+            assert busy.stdout is not None
+            port = int(busy.stdout.readline())
+            for _ in range(50):
+                owner = net.port_owner(port)
+                assert owner is not None and owner["pid"] == busy.pid
+        finally:
+            busy.kill()
+
+
+HANDED = """
+import socket, sys, time
+here, there = socket.socketpair()
+door = socket.create_server(("127.0.0.1", 0))
+port = door.getsockname()[1]
+socket.send_fds(here, [b"door"], [door.fileno()])
+door.close()
+print(port, flush=True)
+time.sleep(0.06)
+kept = socket.recv_fds(there, 4, 1)
+sys.stdin.read()
+"""
+
+
+def test_a_socket_on_its_way_between_processes_is_looked_for_again() -> None:
+    command = [sys.executable, "-c", HANDED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        owner = net.port_owner(int(first.stdout.readline()))
+        assert owner is not None and owner["pid"] == first.pid
 
 
 def test_many_listeners_and_no_connection() -> None:
