@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from fleetctl.lab import hosts as lab_hosts
 from fleetctl.lab import machine, record
-from tests.faults.points import DEPLOY, KINDS, REDEPLOY, SWAP, SWAP_BACK, Kind
 from tests.faults.site import ORDERS, Site, Slot
 from tests.transport.sshd import wait_for
 
@@ -25,7 +24,6 @@ class Fault:
 
     name: str
     strike: Strike
-    kinds: tuple[Kind, ...] = KINDS
     by_controller: bool = False
     clock: float = 0.0
     ends: tuple[int | None, ...] = ()
@@ -193,16 +191,10 @@ FAULTS = {
         Fault("clock-back", jump, clock=-86_400.0),
         Fault("reload-refused", refuse_reloads),
         Fault("disk-full", fill_disks),
-        Fault(
-            "controller-killed",
-            kill_controllers,
-            (DEPLOY, SWAP, REDEPLOY, SWAP_BACK),
-            by_controller=True,
-            ends=(None,),
-        ),
-        Fault("agent-killed", kill_agents, (SWAP, SWAP_BACK), by_controller=True, ends=(3,)),
-        Fault("network-cut-5s", cut_network_for_a_while, (SWAP, SWAP_BACK), by_controller=True),
-        Fault("network-cut", cut_network, (SWAP, SWAP_BACK), by_controller=True, ends=(3,)),
-        Fault("sshd-restarted", restart_sshd, (SWAP, SWAP_BACK), by_controller=True),
+        Fault("controller-killed", kill_controllers, by_controller=True, ends=(None,)),
+        Fault("agent-killed", kill_agents, by_controller=True, ends=(3,)),
+        Fault("network-cut-5s", cut_network_for_a_while, by_controller=True),
+        Fault("network-cut", cut_network, by_controller=True, ends=(3,)),
+        Fault("sshd-restarted", restart_sshd, by_controller=True),
     )
 }

@@ -70,7 +70,7 @@ def _totals(data: Json, about: dict[str, str]) -> list[str]:
     lines = ["| fault | what happens | survived | taken |", "|---|---|---|---|"]
     for fault, words in about.items():
         cells = [cell for points in data.get(fault, {}).values() for cell in points.values()]
-        whole = sum(len(kind.points) for kind in FAULTS[fault].kinds)
+        whole = sum(len(kind.points) for kind in KINDS)
         survived = sum(not cell["problems"] for cell in cells)
         result = (
             f"{survived} of {len(cells)} taken, of {whole}"
@@ -82,9 +82,7 @@ def _totals(data: Json, about: dict[str, str]) -> list[str]:
 
 
 def _table(data: Json, kind: Kind) -> list[str]:
-    faults = [
-        name for name, fault in FAULTS.items() if kind in fault.kinds and kind.name in data.get(name, {})
-    ]
+    faults = [name for name in FAULTS if kind.name in data.get(name, {})]
     lines = ["| at | " + " | ".join(faults) + " |", "|---|" + "---|" * len(faults)]
     for point in kind.points:
         cells = [data[fault][kind.name].get(point.name) for fault in faults]

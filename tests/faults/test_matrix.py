@@ -11,6 +11,7 @@ from tests.faults import matrix, report
 from tests.faults.inject import FAULTS, Fault
 from tests.faults.points import (
     DEPLOY,
+    KINDS,
     REDEPLOY,
     REDEPLOY_BACK,
     STOP,
@@ -37,7 +38,7 @@ CHOSEN = [
     Cell(STOP, Point("commit", "systemd.disable")),
 ]
 CHOSEN_FAULTS = ("rollout-killed", "power-cut")
-ALL = [(fault, kind) for fault in FAULTS.values() for kind in fault.kinds]
+ALL = [(fault, kind) for fault in FAULTS.values() for kind in KINDS]
 
 
 @pytest.mark.parametrize("name", CHOSEN_FAULTS)
