@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu.patched WHEEL SITE``: what the DDTree patch set makes of sglang's wheel, written into SITE."""
+"""``python -m benchmarks.gpu.patched WHEEL SITE``: what the patch set makes of sglang's wheel, written into SITE."""
 
 from __future__ import annotations
 
