@@ -7,6 +7,7 @@
 #   benchmarks/gpu/rented.sh bench ROUNDS      the five prompts of each mode, interleaved; goes on behind the call's end
 #   benchmarks/gpu/rented.sh report SECONDS    waits so long for the bench at most, then report, records to $OUT
 #   benchmarks/gpu/rented.sh end
+# GPU=1 takes another card than the first.
 set -uo pipefail
 home=${FLEETCTL_GPU:-/srv/fleetctl-gpu}; here=$home/rented; fleet=$here/fleet; OUT=${OUT:-$here/out}; repository=$PWD
 python=${PYTHON_THERE:-3.12}; env=/opt/sglang/env; sites=$env/lib/python$python/site-packages
@@ -90,9 +91,9 @@ Y
   cat > "$fleet/inventories/gpu.yaml" <<Y
 host: gpu
 ssh: {hostname: 127.0.0.1, port: 2222, user: root, identity_file: $here/id, known_hosts: $here/known_hosts}
-gpus: {count: 1, name: NVIDIA H200, arch: sm90, memory_mib: 143771}
+gpus: {count: $(nvidia-smi -L | wc -l), name: NVIDIA H200, arch: sm90, memory_mib: 143771}
 default_slot: main
-slots: {main: {gpus: [0], port: 30000}}
+slots: {main: {gpus: [${GPU:-0}], port: 30000}}
 environments: {sglang: {spec: sglang-here}}
 models:
   smollm2-135m: {path: $home/models/smollm2-135m}
