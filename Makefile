@@ -47,7 +47,7 @@ $(VENV)/.look: $(VENV)/.system
 .fleetctl/models/smollm2-135m/model.safetensors: $(VENV)/.ready
 	$(BIN)/python -m fleetctl.standalone.convert --out $(@D)
 
-# Every fault at every step; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
+# Every fault at every step, in 45 minutes; docs/reliability.md then says what was survived. `ARGS='-k power-cut'` takes a part.
 faults: $(VENV)/.ready
 	$(SUDO) env PATH="$(CURDIR)/$(BIN):$$PATH" FLEETCTL_SEQUENCES=20 $(BIN)/python -m pytest -m "faults or lab" tests/faults tests/router $(ARGS)
 	$(BIN)/python -m tests.faults.report --take

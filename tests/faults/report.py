@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -46,7 +47,9 @@ def take() -> None:
             points = data.setdefault(cell["fault"], {}).setdefault(cell["kind"], {})
             points[cell["point"]] = {key: cell[key] for key in ("outcome", "problems", "day")}
         path.unlink()
-    DATA.write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+    text = json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False)
+    cell_a_line = re.sub(r"\{[^{}]+\}", lambda cell: " ".join(cell.group().split()), text)
+    DATA.write_text(cell_a_line + "\n")
 
 
 def page() -> str:
@@ -95,9 +98,10 @@ def _table(data: Json, kind: Kind) -> list[str]:
 def _cell(cell: Json | None, kind: Kind) -> str:
     if cell is None:
         return ""
-    if kind.empties and cell["outcome"] == "done" and not cell["problems"]:
-        return "empty"
-    return "**failed**" if cell["problems"] else SHORT.get(cell["outcome"], cell["outcome"])
+    if cell["problems"]:
+        return "**failed**"
+    short = SHORT.get(cell["outcome"], cell["outcome"])
+    return "empty" if (short == "new" and kind.empties) or (short == "old" and not kind.has_old) else short
 
 
 def failed(data: Json) -> list[str]:
