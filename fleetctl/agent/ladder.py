@@ -159,10 +159,17 @@ class Ladder:
         if now >= self._deadline:
             self._watch.settle()
             last = f": {self._last}" if self._last else ""
-            raise self._failure(f"not within {self._limit:g} s{last}")
+            failed = self._failure(f"not within {self._limit:g} s{last}")
+            failed.fix = failed.fix or self._longer()
+            raise failed
         if now - self._said_at >= WAIT_EVERY_S:
             self._said_at = now
             self._record.wait(self._last or self._words(), self._deadline - now, {"line": self._latest()})
+
+    def _longer(self) -> str:
+        name = "ready" if self._deadline == self._ready_by else "generate"
+        service, host = self._target.get("service"), self._record.plan.get("host")
+        return f"fleetctl logs {host} {service}; where it only needs longer: `deadlines: {{{name}: …}}` of {service}"
 
     def _look(self) -> None:
         """Ask systemd for the unit's state; any state but a clean first start is a failure."""

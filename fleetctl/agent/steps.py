@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 0.01
 LONGEST_PAUSE_S = 0.25
 WAIT_EVERY_S = 1.0
 KEPT = ["service", "mode", "engine", "unit", "environment", "environment_digest", "model_id", "model_paths"]
-KEPT += ["metrics", "probe", "adopted", "remedies", "nodes", "rank", "rungs", "api_key"]
+KEPT += ["metrics", "probe", "adopted", "remedies", "nodes", "rank", "rungs", "api_key", "deadlines"]
 
 
 class Work:

@@ -43,7 +43,7 @@ def run_rollout(agent: Agent, plan: Plan, interrupt: Interrupt, on_event: OnEven
 
 def follow_bound(plan: Plan, settles: dict[str, float]) -> float:
     """The most seconds to wait for a rollout's result: forward, back, and the crashed ones it settles first."""
-    limits = plan.deadlines.model_dump()
+    limits = {**plan.deadlines.model_dump(), **plan.new.deadlines}
     leaving = {**limits, **(plan.old.deadlines if plan.old else {})}
     return float(
         60.0 + 2 * leaving["drain"] + sum(limits.values()) + sum(leaving.values()) + sum(settles.values())
@@ -58,7 +58,7 @@ def _failure(plan: Plan, rollout: str, result: dict[str, Any], interrupted: bool
     return FleetError(
         f"{plan.kind} of {plan.subject} {reason}; {left or 'nothing was changed'}",
         where=f"{plan.host}, slot {plan.slot}, rollout {rollout}",
-        fix=result.get("fix") or f"fleetctl logs {plan.host} {plan.subject}",
+        fix=result.get("fix") or ("" if interrupted else f"fleetctl logs {plan.host} {plan.subject}"),
         evidence=[str(line) for line in result.get("evidence") or []],
         exit=Exit.INTERRUPTED if interrupted and status != Exit.NOT_RESTORED else status,
     )

@@ -90,7 +90,8 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     """A target from what a host keeps in ``slots/<slot>.json``, or from a found unit's name alone.
 
     What the record lacks comes from the inventory's service with that unit in that slot; a unit that no
-    inventory knows is its own service.
+    inventory knows is its own service. To prove itself it has the longer of the time that it had and that the
+    inventory gives it now, so that no later change there can keep it from coming back.
     """
     unit = str(recorded["unit"])
     if unit.startswith(VACANT_UNITS):
@@ -103,7 +104,15 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     known = {**(_known(host, service) if service else _unknown(unit)), "port": host.slots[slot].port}
     names = [*known, "unit_text", "environment", "environment_digest", "remedies"]
     said = {name: recorded[name] for name in names if recorded.get(name) is not None}
+    said["deadlines"] = _longer(said.get("deadlines") or {}, known["deadlines"])
     return Target(**{**known, **said}, adopted=adopted)
+
+
+def _longer(had: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    proving = {
+        name: max(had[name], now[name]) for name in ("ready", "generate") if name in had and name in now
+    }
+    return {**had, **now, **proving}
 
 
 def _known(host: Host, service: Service) -> dict[str, Any]:

@@ -51,6 +51,18 @@ def test_a_service_started_again_keeps_the_way_back(site: Site) -> None:
     assert site.active("other") == "active"
 
 
+def test_a_shorter_deadline_in_the_inventory_does_not_keep_the_old_one_from_coming_back(site: Site) -> None:
+    site.service("good", load=3)
+    site.run("deploy", "--service", "good")
+    site.service("good", load=30)
+    site.services["good"]["deadlines"]["ready"] = 1
+    site.write()
+    said = site.run("deploy", "--service", "good", expect=6)
+    assert "not within 1 s" in said
+    assert "`deadlines: {ready: …}` of good" in said
+    assert (site.active("good"), site.generates()) == ("active", True)
+
+
 def test_a_service_that_is_only_not_enabled_is_not_restarted(site: Site) -> None:
     unit, state = f"{site.slot}-good.service", site.lab.state("ct200") / "slots" / f"{site.slot}.json"
     site.run("deploy", "--service", "good")

@@ -40,6 +40,17 @@ def test_what_a_host_kept_is_what_is_gone_back_to(lab_fleet: Fleet) -> None:
     assert target.to_dict() == {**kept, "model_id": "as-it-was"}
 
 
+def test_what_comes_back_has_the_longer_of_its_old_and_new_time_to_prove_itself(lab_fleet: Fleet) -> None:
+    host = lab_fleet.hosts["ct200"]
+    kept = build_target(lab_fleet, host, "dflash", "/envs/old", "old").to_dict()
+    now = host.services["dflash"].deadlines.model_dump()
+    had = {"drain": now["drain"] + 1, "ready": now["ready"] + 100, "generate": now["generate"] - 1}
+    target = recorded_target(host, "native", {**kept, "deadlines": had}, adopted=False)
+    assert target.deadlines == {**now, "ready": now["ready"] + 100}
+    stranger = recorded_target(host, "native", {"unit": "other.service", "deadlines": had}, adopted=True)
+    assert stranger.deadlines == had
+
+
 def test_a_state_without_the_units_text_keeps_the_file_on_the_host(lab_fleet: Fleet) -> None:
     host = lab_fleet.hosts["ct200"]
     target = recorded_target(
