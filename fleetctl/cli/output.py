@@ -24,6 +24,7 @@ _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 _GAP = "  "
+LAST_COLUMN = 24
 Part = tuple[str, str]
 """A text with its style in Rich's words; "" for none."""
 
@@ -69,7 +70,10 @@ class Output:
         _console().print(Padding(Text.assemble(*cleaned), (0, 0, 0, indent)))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Rows under their headings: a Rich table on a terminal, aligned columns where piped."""
+        """Rows under their headings: a Rich table on a terminal, aligned columns where piped.
+
+        On a terminal too narrow for all but the last column each row is a block, with a line for each of its cells.
+        """
         cells = [[clean(cell) for cell in row] for row in rows]
         if not sys.stdout.isatty():
             for text in _aligned([column.upper() for column in columns], cells):
@@ -78,12 +82,23 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column, overflow="fold")
-        for row in cells:
-            table.add_row(*(Text(cell) for cell in row))
-        _console().print(table)
+        console = _console()
+        fits = _width([columns, *cells]) <= console.width
+        table = Table(box=None, show_header=fits, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+        if fits:
+            for column in columns:
+                table.add_column(column, overflow="fold")
+            for row in cells:
+                table.add_row(*(Text(cell) for cell in row))
+        else:
+            table.add_column(style="bold", no_wrap=True)
+            table.add_column(overflow="fold")
+            for number, row in enumerate(cells):
+                if number:
+                    table.add_row()
+                for column, cell in zip(columns, row, strict=True):
+                    table.add_row(column, Text(cell))
+        console.print(table)
 
     def document(self, data: Any) -> None:
         """The result as one JSON document."""
@@ -166,6 +181,14 @@ def _console(stderr: bool = False) -> Console:
         force_terminal=on_terminal,
         soft_wrap=on_terminal is False,
     )
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """The least width of a table that breaks no cell but those of its last column, which may have lines."""
+    from rich.cells import cell_len
+
+    widths = [max(cell_len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return sum(widths[:-1]) + min(widths[-1], LAST_COLUMN) + len(_GAP) * (len(widths) - 1)
 
 
 def _aligned(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -132,7 +132,10 @@ class Pip:
         above = [str(one) for one in near if one > Version(version)][:3]
         usable = below + above
         fix = f"versions with a wheel for it near that: {', '.join(usable)}" if usable else ""
-        return FleetError(what, where=self.where, fix=fix or "see its name and the indexes")
+        look = "see its name and the indexes"
+        if os.environ.get("PIP_NO_INDEX"):
+            look = "pip is told to ask no index (PIP_NO_INDEX): unset it, or put the wheel where PIP_FIND_LINKS says"
+        return FleetError(what, where=self.where, fix=fix or look)
 
 
 def _listed(requirements: Sequence[str], folder: Path) -> list[str]:

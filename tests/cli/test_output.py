@@ -79,6 +79,29 @@ def test_a_table_on_a_terminal_fits_its_width() -> None:
     assert "\x1b[2J" not in said.out
 
 
+WIDE = """
+from fleetctl.cli.output import Output
+Output().table(["id", "host", "reason"], [["a" * 40, "ct200", "z" * 90], ["b" * 40, "ct129", "-"]])
+"""
+
+
+def test_a_table_wider_than_the_terminal_is_a_block_a_row() -> None:
+    said = in_terminal(WIDE, columns=60, NO_COLOR="1")
+    lines = [line.rstrip() for line in clean(said.out).splitlines()]
+    assert lines == [
+        "id      " + "a" * 40,
+        "host    ct200",
+        "reason  " + "z" * 52,
+        "        " + "z" * 38,
+        "",
+        "id      " + "b" * 40,
+        "host    ct129",
+        "reason  -",
+    ]
+    beside = clean(in_terminal(WIDE, columns=80, NO_COLOR="1").out).splitlines()[0].split()
+    assert beside == ["id", "host", "reason"]
+
+
 def test_documents_and_events_are_json() -> None:
     said = piped(DOCUMENTS)
     assert said.out == '{\n  "a": "é"\n}\n{"b": "x\\ny"}\n'
