@@ -152,9 +152,10 @@ def missing(context: Context) -> Iterator[Found]:
     ),
 )
 def libcuda(context: Context) -> Iterator[Found]:
-    version = driver(context.facts)
+    version, here = driver(context.facts), view(context)
     if version and at(context.facts, "libraries", "libcuda.so.1") is False:
-        yield Found(f"the driver {version} is there, its libcuda.so.1 is not", "libcuda.so.1")
+        what = f"the driver {version} is there, its libcuda.so.1 is not"
+        yield Found(what, "libcuda.so.1", severity="warning" if here and not here.cuda else "error")
 
 
 @rule(
