@@ -170,10 +170,10 @@ class FleetRollout:
 
 
 def cut(host: Host, has_begun: bool = False) -> FleetError:
-    """What ^C left on a host of which no rollout was under way; ``has_begun``: one was before, of another slot."""
+    """What ^C left on a host of which no rollout was under way; ``has_begun``: one was before."""
     if has_begun:
         return FleetError(
-            "interrupted between two rollouts; what the first did stays",
+            "interrupted after a rollout had ended; what it did stays",
             where=host.name,
             fix=f"fleetctl status {host.name} shows it; run it again for the rest",
             exit=Exit.INTERRUPTED,
