@@ -12,6 +12,7 @@ class Exit(IntEnum):
 
     OK = 0
     BUG = 1
+    OUTPUT_LOST = 1
     INPUT = 2
     UNREACHABLE = 3
     LOCKED = 4

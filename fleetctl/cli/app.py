@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from fleetctl import __version__
-from fleetctl.errors import FleetError
+from fleetctl.errors import Exit, FleetError
 
 HELP = "Deploy, swap and diagnose LLM servers on your own GPU hosts."
 VERBS = {
@@ -103,7 +103,11 @@ def asked() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; an operator's mistake ends in a message and its exit code, never a traceback."""
+    """Run the command line; an operator's mistake ends in a message and its exit code, never a traceback.
+
+    What was done and could not be said, for a full disk, is no success.
+    """
+    _require_streams()
     try:
         asked()()
     except FleetError as error:
@@ -111,3 +115,20 @@ def main() -> None:
 
         Output(json="--json" in sys.argv).print_error(error)
         sys.exit(int(error.exit))
+    except SystemExit as end:
+        from fleetctl.cli import output
+
+        if end.code in (None, int(Exit.OK)) and output.is_lost():
+            sys.exit(int(Exit.OUTPUT_LOST))
+        raise
+
+
+def _require_streams() -> None:
+    """Exit 2 where the caller closed stdout or stderr: the next file that is opened would stand in its place."""
+    streams: dict[str, TextIO | None] = {"stdout": sys.stdout, "stderr": sys.stderr}
+    closed = [name for name, stream in streams.items() if stream is None]
+    if closed:
+        left = streams["stderr"] or streams["stdout"]
+        if left:
+            print(f"error: {closed[0]} is closed; send it to /dev/null where it is not wanted", file=left)
+        sys.exit(int(Exit.INPUT))

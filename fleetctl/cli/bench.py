@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fleetctl.cli import bench_records, complete
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.bench.points import BenchPlan
@@ -201,8 +202,8 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
         output.document({"plan": whole})
         return
     output.line(
-        f"{suite.suite}: {prompts} prompts, {suite.repeats} rounds ({suite.order}), "
-        f"at most {suite.max_tokens} tokens an answer"
+        f"{suite.suite}: {counted(prompts, 'prompt')}, {counted(suite.repeats, 'round')} ({suite.order}), "
+        f"at most {counted(suite.max_tokens, 'token')} an answer"
     )
     rows = [
         [one.id, one.mode, str(one.concurrency), str(requests[one.id]), duration(seconds[one.id])]
@@ -212,7 +213,9 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
     for note in plan.left_out:
         output.line(f"  {note}")
     limit = f", cut off after {duration(suite.time_limit)}" if suite.time_limit else ""
-    output.line(f"{swaps} swaps, {plan.requests} requests: about {duration(plan.seconds)}{limit}")
+    output.line(
+        f"{counted(swaps, 'swap')}, {counted(plan.requests, 'request')}: about {duration(plan.seconds)}{limit}"
+    )
 
 
 def duration(seconds: float) -> str:

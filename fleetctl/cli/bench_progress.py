@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.bench.figures import speed
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import describe
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -150,7 +151,7 @@ class _Plain(_State):
         from fleetctl.cli.bench import duration
 
         self._say(
-            f"{visit.point.id} {rounds}: {len(mine)} requests{failed}, {figures} "
+            f"{visit.point.id} {rounds}: {counted(len(mine), 'request')}{failed}, {figures} "
             f"· {self.done} of {self.total}, {duration(self.left_s())} left"
         )
 
@@ -197,7 +198,7 @@ class _Live(_State):
 
     def request(self, request: Request) -> None:
         super().request(request)
-        wrong = f"failed: {request.error.what}" if request.error else f"{request.tokens} tokens"
+        wrong = f"failed: {request.error.what}" if request.error else counted(request.tokens, "token")
         warm = " (warm-up)" if request.warmup else ""
         self._text = f"{request.prompt}{warm}: {wrong}"
         if request.error:

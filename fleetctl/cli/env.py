@@ -10,6 +10,7 @@ import typer
 from fleetctl.cli import complete, env_capture, env_clone, env_diff, env_overlay, env_prune
 from fleetctl.cli.fleet_options import HOSTS, MaxParallel
 from fleetctl.cli.interruptible import Interruptible
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -193,7 +194,7 @@ def _print_plan(output: Output, host: str, planned: EnvironmentPlan) -> None:
     elif planned.is_there:
         output.line(f"{host}: {planned.path} is there, nothing to do")
     else:
-        sent = f"send {len(planned.send)} wheels ({_mb(planned.send_bytes)})"
+        sent = f"send {counted(len(planned.send), 'wheel')} ({_mb(planned.send_bytes)})"
         output.line(f"{host}: {sent} and build {planned.path}")
         output.line(f"{host}: needs {_mb(planned.needed)}, {_mb(planned.free)} free")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli.fleet_options import MaxParallel
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -110,7 +111,7 @@ def _print_verified(output: Output, place: str, result: dict[str, Any]) -> None:
     for found in result["findings"]:
         _print_finding(output, found)
     said = "is what it says it is" if result["ok"] else "is not what it says it is"
-    checked = f"{result['files']:,} files, {result['bytes'] / 1e6:,.0f} MB checked"
+    checked = f"{counted(result['files'], 'file')}, {result['bytes'] / 1e6:,.0f} MB checked"
     output.line(f"{place} {said}: {checked} in {result['seconds']:.1f} s")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.cli.output import Output
@@ -122,7 +123,7 @@ def _print_plan(output: Output, host: str, planned: ClonePlan) -> None:
     elif planned.is_there:
         output.line(f"{host}: {planned.path} is there, nothing to do")
     else:
-        size = f"{planned.files:,} files, {planned.bytes / 1e6:,.0f} MB"
+        size = f"{counted(planned.files, 'file')}, {planned.bytes / 1e6:,.0f} MB"
         output.line(f"{host}: clone {planned.base} to {planned.path} ({planned.method}, {size})")
         if planned.needed:
             output.line(f"{host}: needs {planned.needed / 1e6:,.0f} MB, {planned.free / 1e6:,.0f} MB free")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleetctl.words import counted
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -109,7 +111,7 @@ def _screen(
 
     for label, one in (("A", a), ("B", b)):
         head = _head(one)
-        about = [text for text in (head["abi"], f"{head['distributions']} distributions") if text]
+        about = [text for text in (head["abi"], counted(head["distributions"], "distribution")) if text]
         output.line(f"{label}  {head['at']}  {', '.join(about)}")
     if not differences:
         output.line("They are the same: nothing to do")

@@ -35,11 +35,11 @@ def k8s(
 ) -> None:
     """Print Deployments, LeaderWorkerSets and Services (YAML) for kubectl apply -f -.
 
-    Exit codes: 0 printed, 2 no such service, or one that only its own unit can start.
+    Exit codes: 0 printed, 2 no such service, one that only its own unit can start, or no image's name.
     """
     from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
-    from fleetctl.export.k8s import as_yaml, export_services, secret_names
+    from fleetctl.export.k8s import as_yaml, check_image, export_services, secret_names
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_host, select_service
 
@@ -52,6 +52,7 @@ def k8s(
             where=f"{chosen.name}",
             fix="--image, such as lmsysorg/sglang:v0.5.11; it must hold what the environment does",
         )
+    check_image(image)
     objects = export_services(fleet, chosen, names, image, namespace)
     output = Output(json=json)
     if output.json:

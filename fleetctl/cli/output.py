@@ -133,10 +133,12 @@ class Output:
 
 
 class _Steady:
-    """A stream whose reader may leave (``| head``) or whose disk may fill: the work and its exit code stand.
+    """A stream whose reader may leave (``| head``) or whose disk may fill: the work goes on.
 
     What a full disk loses is said once on stderr. What the stream's encoding lacks is written as an escape.
     """
+
+    has_lost = False
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -162,7 +164,13 @@ class _Steady:
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if error.errno != errno.EPIPE and self._stream is not sys.stderr:
+                _Steady.has_lost = True
                 print(f"error: the output is lost: {error.strerror}", file=sys.stderr)
+
+
+def is_lost() -> bool:
+    """Whether some of the results went to nobody; a reader that left wanted none of them."""
+    return _Steady.has_lost
 
 
 def clean(text: str) -> str:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fleetctl.words import counted
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 Place = Annotated[str, typer.Argument(metavar="PLACE", help="HOST, HOST:NAME or HOST:/path.")]
 
@@ -94,7 +96,9 @@ def verify(
         raise typer.Exit(int(Exit.PREFLIGHT))
     if not json:
         listed = ", ".join(proof.names) or "no patch set"
-        output.line(f"{environment.shown}: {listed}: proven, {proof.ran} runs in {proof.seconds:.1f} s")
+        output.line(
+            f"{environment.shown}: {listed}: proven, {counted(proof.ran, 'run')} in {proof.seconds:.1f} s"
+        )
 
 
 def diff(

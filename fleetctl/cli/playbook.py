@@ -55,12 +55,15 @@ def run(
 ) -> None:
     """Run a playbook's steps in order; the first that fails ends it, and --resume goes on there.
 
+    Nothing is begun where a step names a host, service or slot that the inventory does not have (exit 2).
     The exit code is that of the step that failed, else 0; 10 where --plan found changes.
     """
+    import shlex
     import sys
 
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
+    from fleetctl.playbook.check import check_commands
     from fleetctl.playbook.commands import commands
     from fleetctl.playbook.document import load_playbook
     from fleetctl.playbook.record import Record
@@ -84,13 +87,19 @@ def run(
     if plan:
         ended = plan_playbook(todo, json, on_event)
     else:
-        ended = run_playbook(todo, Record(fleet.root, source.playbook.playbook, todo), resume, json, on_event)
+        record = Record(fleet.root, source.playbook.playbook, todo)
+        skip = record.done() if resume else set()
+        check_commands(todo, fleet, skip)
+        ended = run_playbook(todo, record, skip, json, on_event)
     if not json:
-        _print(output, ended, len(todo), f"{playbook} {' '.join(values or [])}".strip(), plan)
+        _print(output, ended, len(todo), shlex.join([playbook, *(values or [])]), plan)
     sys.exit(exit_code(ended, plan))
 
 
 def _print(output: Output, ended: Sequence[Ended], total: int, typed: str, plan: bool) -> None:
+    from fleetctl.errors import Exit
+    from fleetctl.words import counted
+
     rows = [
         [
             one.command.step,
@@ -103,11 +112,9 @@ def _print(output: Output, ended: Sequence[Ended], total: int, typed: str, plan:
     ]
     output.table(["step", "verdict", "exit", "took", "command"], rows)
     if not plan and ended and ended[-1].verdict == "failed":
-        left = total - len(ended)
-        output.progress.print(
-            f"stopped with {left} steps left; go on with: fleetctl playbook run --resume {typed}",
-            markup=False,
-        )
+        left = counted(total - len(ended) + 1, "step")
+        on = "" if ended[-1].exit == Exit.INPUT else f"; go on with: fleetctl playbook run --resume {typed}"
+        output.progress.print(f"stopped with {left} left{on}", markup=False)
 
 
 def _verbs() -> Any:

@@ -16,11 +16,12 @@ from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.select import require_apart
 from fleetctl.rollout.fleet_record import FleetRecord, done_before, host_digest
-from fleetctl.rollout.fleet_run import End, FleetRollout, Left, Work
+from fleetctl.rollout.fleet_run import End, FleetRollout, Left, Work, cut
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.waves import Pace
 from fleetctl.transport import fleet as transport
+from fleetctl.words import counted
 
 
 @dataclass(frozen=True)
@@ -44,29 +45,37 @@ def run_rollouts(hosts: Sequence[Host], work: Work, request: Request, *, json: b
     """
     output = Output(json=json)
     if len(hosts) == 1 and not request.resume:
-        _run_one(output, hosts[0], work)
+        _run_one(output, hosts[0], work, request.plan)
     require_apart(hosts)
     if request.plan:
         _run_plans(output, hosts, work, request)
     _run_fleet(output, hosts, work, request)
 
 
-def _run_one(output: Output, host: Host, work: Work) -> None:
+def _run_one(output: Output, host: Host, work: Work, plan: bool) -> None:
     interrupt = Interrupt()
-    with progress(output) as listener, interrupt.installed(listener):
-        outcome = work(host, interrupt, listener)
+    try:
+        with progress(output) as listener, interrupt.installed(listener):
+            outcome = work(host, interrupt, listener)
+    except KeyboardInterrupt:
+        raise _plan_cut() if plan else cut(host, interrupt.has_begun) from None
     _print_outcome(output, outcome)
     raise typer.Exit(int(_exit_code({host.name: outcome}, interrupt)))
 
 
 def _run_plans(output: Output, hosts: Sequence[Host], work: Work, request: Request) -> None:
     interrupt = Interrupt()
-    with progress(output) as listener, interrupt.installed(listener):
-        ends: dict[str, End] = {
-            **transport.on_hosts(
-                hosts, lambda host: work(host, interrupt, _named(host, listener)), request.pace.max_parallel
-            )
-        }
+    try:
+        with progress(output) as listener, interrupt.installed(listener):
+            ends: dict[str, End] = {
+                **transport.on_hosts(
+                    hosts,
+                    lambda host: work(host, interrupt, _named(host, listener)),
+                    request.pace.max_parallel,
+                )
+            }
+    except KeyboardInterrupt:
+        raise _plan_cut() from None
     for end in ends.values():
         _print_end(output, end)
     raise typer.Exit(int(_exit_code(ends, interrupt)))
@@ -104,8 +113,12 @@ def _run_fleet(output: Output, hosts: Sequence[Host], work: Work, request: Reque
         record.close()
     for end in ends.values():
         _print_end(output, end)
-    _print_sum(output, ends, record, code)
+    _print_sum(output, ends, record, code, said["kind"])
     raise typer.Exit(int(code))
+
+
+def _plan_cut() -> FleetError:
+    return FleetError("interrupted; nothing was changed", fix="run it again", exit=Exit.INTERRUPTED)
 
 
 def _table(output: Output, hosts: Sequence[Host]) -> AbstractContextManager[Listener]:
@@ -147,7 +160,7 @@ def _counts(ends: Mapping[str, End]) -> dict[str, list[str]]:
     return counts
 
 
-def _print_sum(output: Output, ends: Mapping[str, End], record: FleetRecord, code: Exit) -> None:
+def _print_sum(output: Output, ends: Mapping[str, End], record: FleetRecord, code: Exit, kind: str) -> None:
     counts = _counts(ends)
     if output.json:
         output.event({"fleet": {"id": record.id, "record": str(record.path), "exit": int(code), **counts}})
@@ -156,9 +169,16 @@ def _print_sum(output: Output, ends: Mapping[str, End], record: FleetRecord, cod
     parts = [
         f"{len(counts[name])} {said}" for name, said in (*words.items(), ("failed", "failed")) if counts[name]
     ]
-    output.line(f"{len(ends)} hosts: {', '.join(parts)}; record {record.path}")
-    if counts["failed"] or counts["not-begun"]:
-        output.line("the same command with --resume does those that are not done")
+    output.line(f"{counted(len(ends), 'host')}: {', '.join(parts)}; record {record.path}")
+    if left := [name for name in ends if name in (*counts["failed"], *counts["not-begun"])]:
+        output.line(_way_on(kind, left))
+
+
+def _way_on(kind: str, left: Sequence[str]) -> str:
+    if kind == "rollback":
+        return f"not rolled back: {' '.join(left)}; name only these, for a second rollback undoes the first"
+    again = "the same command again" if kind == "stop" else "the same command with --resume"
+    return f"{again} does those that are not done"
 
 
 def _print_end(output: Output, end: End) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.cli.fleet_options import HOSTS
 
 if TYPE_CHECKING:
     from fleetctl.rollout.attach import Found
@@ -17,7 +18,7 @@ COLUMNS = ["host", "slot", "outcome", "what", "from", "to", "when", "by", "now",
 def rollouts(
     hosts: Annotated[
         list[str] | None,
-        typer.Argument(help="Hosts; all of the inventory without.", autocompletion=complete.hosts),
+        typer.Argument(help=f"{HOSTS} All of the inventory without.", autocompletion=complete.hosts),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
@@ -28,12 +29,12 @@ def rollouts(
     from fleetctl.cli.output import Output
     from fleetctl.errors import Exit
     from fleetctl.inventory.loader import load_fleet
-    from fleetctl.inventory.select import select_host
+    from fleetctl.inventory.select import hosts_of
     from fleetctl.rollout.attach import survey
     from fleetctl.transport.fleet import exit_code
 
     fleet = load_fleet()
-    chosen = [select_host(fleet, name) for name in dict.fromkeys(hosts or fleet.hosts)]
+    chosen = hosts_of(fleet, hosts)
     found, errors = survey(chosen)
     output = Output(json=json)
     if output.json:

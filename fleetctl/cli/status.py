@@ -9,6 +9,7 @@ import typer
 
 from fleetctl.cli import complete
 from fleetctl.cli.fleet_options import HOSTS
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.errors import FleetError
@@ -70,7 +71,7 @@ def _rows(host: str, result: list[SlotStatus] | FleetError) -> list[list[str]]:
 def _row(slot: SlotStatus) -> list[str]:
     since = datetime.fromisoformat(slot.since).astimezone().strftime("%Y-%m-%d %H:%M") if slot.since else "-"
     state = slot.unit_state or "-"
-    restarts = f", restarted {slot.restarts} times" if slot.restarts else ""
+    restarts = f", restarted {counted(slot.restarts, 'time')}" if slot.restarts else ""
     return [
         slot.host,
         slot.slot,

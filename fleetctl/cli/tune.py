@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.bench.tune import Prepared
@@ -118,7 +119,7 @@ def _print_plan(output: Output, prepared: Prepared) -> None:
 def _print(output: Output, found: Tuning) -> None:
     tried = 1 + len(found.apart) + len(found.out) + len(found.failed)
     output.styled([("choice  ", "bold"), (_short(found.choice), "bold green")])
-    output.line(f"  the quickest of {tried} candidates on {found.prompts[0]} prompts")
+    output.line(f"  the quickest of {tried} candidates on {counted(found.prompts[0], 'prompt')}")
     if found.apart:
         output.line(f"  not told apart from it: {', '.join(_short(name) for name in found.apart)}")
     for gone in found.out:
@@ -126,7 +127,7 @@ def _print(output: Output, found: Tuning) -> None:
                     f"(at most {gone.high:.2f})")  # fmt: skip
     for name, why in found.failed.items():
         output.line(f"  not measured: {_short(name)}: {why}")
-    output.line(f"checked on {found.prompts[1]} prompts that it was not chosen with")
+    output.line(f"checked on {counted(found.prompts[1], 'prompt')} that it was not chosen with")
     for one in found.checks:
         output.line(f"  {_checked(one)}")
     if not found.checks:

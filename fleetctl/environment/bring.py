@@ -23,6 +23,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
 from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.relay import relay
+from fleetctl.words import counted
 
 REFERENCES = 5
 RECORD_S = 60.0
@@ -118,7 +119,7 @@ def brought_parts(
         require_rsync((other, source), (agent, destination))
         files = [file for name, info in infos.items() for file in _files(other, path, name, info)]
     with _discarded(agent, folder) as landed:
-        with _told(on_event, f"{len(infos)} distributions of {source.name}:{path}") as told:
+        with _told(on_event, f"{counted(len(infos), 'distribution')} of {source.name}:{path}") as told:
             relay(source, destination, path, folder, files=sorted({*files}), **told)
         landed()
         yield dict.fromkeys(infos, folder)

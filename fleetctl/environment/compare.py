@@ -11,11 +11,12 @@ from packaging.utils import canonicalize_name
 from fleetctl.environment.diff_abi import abi_differences
 from fleetctl.environment.diff_drift import drift_differences
 from fleetctl.environment.diff_packages import missing_differences, version_differences
-from fleetctl.environment.difference import Difference, Group, Step, counted, listed
+from fleetctl.environment.difference import Difference, Group, Step, listed
 from fleetctl.environment.sides import Sides
 from fleetctl.environment.spec import EnvironmentSpec
 from fleetctl.environment.stacks import in_stack
 from fleetctl.environment.view import SPECIFICATION, View
+from fleetctl.words import counted
 
 Bom = Mapping[str, Any]
 

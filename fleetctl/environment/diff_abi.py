@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from fleetctl.environment.difference import Difference, Group, Step, counted, listed
+from fleetctl.environment.difference import Difference, Group, Step, listed
 from fleetctl.environment.sides import Sides, public
 from fleetctl.environment.spec import python_range
 from fleetctl.environment.stacks import (
@@ -18,6 +18,7 @@ from fleetctl.environment.stacks import (
     is_torch_symbol,
 )
 from fleetctl.environment.view import COPIED, Entry, View, dotted, runs_on
+from fleetctl.words import counted
 
 
 def abi_differences(sides: Sides) -> Iterator[Difference]:

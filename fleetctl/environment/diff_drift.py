@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fleetctl.environment.difference import Difference, Group, Severity, Step, counted, listed
+from fleetctl.environment.difference import Difference, Group, Severity, Step, listed
 from fleetctl.environment.sides import Sides
 from fleetctl.environment.view import Entry, View
+from fleetctl.words import counted
 
 SHOWN = 50
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.environment.closure import Unmet, holds
-from fleetctl.environment.difference import NOTHING, Difference, Group, Severity, counted, listed
+from fleetctl.environment.difference import NOTHING, Difference, Group, Severity, listed
 from fleetctl.environment.sides import Sides
 from fleetctl.environment.stacks import INSTALLERS, lacking, mixed_pairs
 from fleetctl.environment.view import View
+from fleetctl.words import counted
 
 FOLDERS = 8
 

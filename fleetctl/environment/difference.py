@@ -77,11 +77,6 @@ class Difference:
         }
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """``1 file``, ``2 files``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def listed(names: Iterable[str], at_most: int = 6) -> str:
     """``a, b, c and 4 more``."""
     every = list(names)

@@ -13,7 +13,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import EnvironmentRef, Host
 from fleetctl.inventory.nearest import hint, nearest
-from fleetctl.inventory.select import hosts_of
+from fleetctl.inventory.select import hosts_of, select_host
 from fleetctl.inventory.selectors import is_selector
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def default_environment(host: Host) -> EnvironmentRef:
 
 
 def _on_host(fleet: Fleet, name: str, rest: str, text: str) -> Place:
-    if name not in fleet.hosts:
-        raise FleetError(f"no host {name}", where=str(fleet.inventory), fix=hint(name, fleet.hosts, "hosts"))
-    host = fleet.hosts[name]
+    host = select_host(fleet, name)
     if rest.startswith("/"):
         return Place(text, host, path=_absolute(rest, text))
     if rest in host.environments:

@@ -16,6 +16,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent
 from fleetctl.transport.bulk import Progress, push
 from fleetctl.transport.settings import Host
+from fleetctl.words import counted
 
 HASHING_S = 600.0
 
@@ -136,7 +137,7 @@ def apply_environment(
         return EnvironmentOnHost(plan.path, plan.digest, False, {})
     require_room(host, house, plan)
     if plan.send:
-        text = f"send {len(plan.send)} wheels, {plan.send_bytes / 1e6:.1f} MB"
+        text = f"send {counted(len(plan.send), 'wheel')}, {plan.send_bytes / 1e6:.1f} MB"
         on_event({"step": "send", "state": "begin", "text": text})
         files = [house.folder / wheel.filename for wheel in plan.send]
         push(host, files, WHEELHOUSE, sending(on_event))

@@ -25,6 +25,12 @@ LEAVES_S = 5
 PROBE_S = 5
 OURS = ("LWS_", "ARGUMENT_")
 """What variables begin with that stand in arguments and are to be replaced."""
+_PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@[A-Za-z][A-Za-z0-9+._-]*:[0-9a-fA-F]{32,})?"
+)
+"""The OCI distribution specification's reference: registry, name, tag, digest."""
 LWS = {
     "nnodes": "$(LWS_GROUP_SIZE)",
     "node-rank": "$(LWS_WORKER_INDEX)",
@@ -54,6 +60,16 @@ def export_services(
         names[ours] = name
         found += _objects(fleet, host, service, image, namespace)
     return found
+
+
+def check_image(image: str) -> None:
+    """FleetError (exit 2) for what no registry takes as an image's name."""
+    if not _IMAGE.fullmatch(image):
+        raise FleetError(
+            f"{image!r} is no image's name",
+            where="--image",
+            fix="[REGISTRY[:PORT]/]NAME[:TAG][@DIGEST], NAME in lower case, such as lmsysorg/sglang:v0.5.11",
+        )
 
 
 def object_name(name: str) -> str:

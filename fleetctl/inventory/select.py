@@ -9,7 +9,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Mode, Service
 from fleetctl.inventory.nearest import hint
-from fleetctl.inventory.selectors import select
+from fleetctl.inventory.selectors import is_selector, select
 
 
 def select_host(
@@ -22,11 +22,13 @@ def select_host(
 ) -> Host:
     """The host called ``name``; without a name the only one that has what else is asked for."""
     if name is not None:
-        if name not in fleet.hosts:
-            raise FleetError(
-                f"no host {name}", where=str(fleet.inventory), fix=hint(name, fleet.hosts, "hosts")
-            )
-        return fleet.hosts[name]
+        if name in fleet.hosts:
+            return fleet.hosts[name]
+        where = str(fleet.inventory)
+        if name in fleet.groups or is_selector(name):
+            what = f"one host is taken here, by its name; {name} is a {'group' if name in fleet.groups else 'selector'}"
+            raise FleetError(what, where=where, fix=f"name one of the hosts: {_listed(fleet.hosts)}")
+        raise FleetError(f"no host {name}", where=where, fix=hint(name, fleet.hosts, "hosts"))
     fitting = [host for host in fleet.hosts.values() if _has(host, service, mode, slot)]
     if len(fitting) == 1:
         return fitting[0]

@@ -51,11 +51,34 @@ def select(words: Sequence[str], hosts: Hosts, groups: Groups) -> list[Host]:
     """The hosts that ``words`` mean, each once, in the order in which the words name them."""
     chosen = _meant(words, hosts, groups, ())
     if not chosen:
-        raise FleetError(
-            f"no host is {' '.join(words)}",
-            fix="words add up, a comma within a word narrows: `ct200 ct129` are two hosts, `ct200,ct129` none",
-        )
+        raise _nobody(words, hosts)
     return list(chosen.values())
+
+
+def _nobody(words: Sequence[str], hosts: Hosts) -> FleetError:
+    """What to say of selectors that are right and mean no host: what the hosts have of what was asked for."""
+    terms = [term.strip().lstrip("!") for word in words for term in word.split(",")]
+    compared = [match for term in terms if (match := _COMPARISON.fullmatch(term))]
+    there = [_there(key, hosts) for key in dict.fromkeys(match[1] for match in compared)]
+    if len(compared) < len(terms):
+        there.append(f"hosts: {', '.join(sorted(hosts))}")
+    if any("," in word for word in words):
+        there.append("a comma within a word narrows: `ct200 ct129` are two hosts, `ct200,ct129` none")
+    verb = "has" if len(compared) == len(terms) else "is"
+    return FleetError(f"no host {verb} {' '.join(words)}", fix="; ".join(there))
+
+
+def _there(key: str, hosts: Hosts) -> str:
+    """``the hosts' gpus: 4 (ct129), 8 (ct200, ct201)``"""
+    if key not in _NUMBERS:
+        texts = {text for host in hosts.values() for text in _TEXTS[key](host) if text}
+        return f"the hosts' {key}: {', '.join(sorted(texts)) or 'none'}"
+    named: dict[int, list[str]] = {}
+    for name, host in sorted(hosts.items()):
+        if (number := _NUMBERS[key](host)) is not None:
+            named.setdefault(number, []).append(name)
+    said = [f"{number} ({', '.join(names)})" for number, names in sorted(named.items())]
+    return f"the hosts' {key}: {', '.join(said) or 'not in the inventory'}"
 
 
 def is_selector(word: str) -> bool:

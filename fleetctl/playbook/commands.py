@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from string import Template
 from typing import Any
 
@@ -20,7 +20,7 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Command:
-    """One run of a step: the words behind ``fleetctl``, and what may be said of it."""
+    """One run of a step: the words behind ``fleetctl``, what may be said of it, and its parameters as parsed."""
 
     step: str
     verb: tuple[str, ...]
@@ -28,6 +28,7 @@ class Command:
     accept: tuple[int, ...]
     has_plan: bool
     has_json: bool
+    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def shown(self) -> str:
@@ -69,14 +70,21 @@ def _of_step(key: Key, step: Step, app: Any, values: Values, problems: list[Prob
             )
         if missing:
             return
-        words = _words(key, step, verb, filled, problems)
-        if words is None:
+        parsed = _parsed(key, step, verb, filled, problems)
+        if parsed is None:
             return
+        words, given = parsed
         title = f"{Template(step.name).safe_substitute(values)}" + "".join(
             f" ({value})" for value in each.values()
         )
         yield Command(
-            title, tuple(step.verb.split()), words, tuple(step.accept), "plan" in known, "json" in known
+            title,
+            tuple(step.verb.split()),
+            words,
+            tuple(step.accept),
+            "plan" in known,
+            "json" in known,
+            given,
         )
 
 
@@ -144,10 +152,10 @@ def _text(given: Any, values: Values) -> Any:
     return Template(given).substitute(values) if isinstance(given, str) else given
 
 
-def _words(
+def _parsed(
     key: Key, step: Step, verb: Any, filled: Mapping[str, Any], problems: list[Problem]
-) -> tuple[str, ...] | None:
-    """Options first, then arguments behind ``--`` in the verb's own order."""
+) -> tuple[tuple[str, ...], Mapping[str, Any]] | None:
+    """Words, options first, then arguments behind ``--`` in the verb's own order; and what the verb reads in them."""
     options: list[str] = []
     arguments: list[str] = []
     before = len(problems)
@@ -172,11 +180,11 @@ def _words(
     separator = ["--"] if any(word.startswith("-") for word in arguments) else []
     words = [*options, *separator, *arguments]
     try:
-        verb.make_context(step.verb, list(words))
+        given = verb.make_context(step.verb, list(words)).params
     except typer.BadParameter as error:
         problems.append(Problem(key, f"{step.verb}: {error.format_message()}"))
         return None
-    return (*step.verb.split(), *words)
+    return (*step.verb.split(), *words), given
 
 
 def _option(param: TyperOption, each: Sequence[Any]) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -33,14 +33,13 @@ class Ended:
 
 
 def run_playbook(
-    commands: Sequence[Command], record: Record, resume: bool, json_events: bool, on_event: OnEvent
+    commands: Sequence[Command], record: Record, skip: Collection[int], json_events: bool, on_event: OnEvent
 ) -> list[Ended]:
-    """Carry out ``commands``; with ``resume`` those are skipped that the last run of the same ended.
+    """Carry out ``commands``, but those at ``skip``, which an earlier run ended.
 
     Each command's output goes to this process's own, or with ``json_events`` into its event. Its exit code is an
     end where the step accepts it; ^C and other signals go to the command, which ends as it does by itself.
     """
-    skip = record.done() if resume else set()
     ended: list[Ended] = []
     for at, command in enumerate(commands):
         where = {"step": at + 1, "of": len(commands), "name": command.step, "command": command.shown}

@@ -113,7 +113,7 @@ def _running(hosts: Sequence[Host], known: list[Found], errors: list[FleetError]
         where=where,
         fix="the next deploy to its slot settles one that was cut short"
         if crashed
-        else "fleetctl history lists those that ended; with an id, one of them is shown",
+        else "fleetctl history lists those that ended, with their ids; fleetctl attach ID shows one of them",
         evidence=[one.words for one in crashed] + unasked,
     )
 

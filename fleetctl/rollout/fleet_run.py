@@ -115,7 +115,8 @@ class FleetRollout:
         done = [host for host in self.hosts if isinstance(self.ends.get(host.name), Outcome)]
         if not self.pace.pause_s or self._stop or not done:
             return
-        text = f"{len(done)} hosts are watched for {self.pace.pause_s:g} s"
+        watched = "1 host is" if len(done) == 1 else f"{len(done)} hosts are"
+        text = f"{watched} watched for {self.pace.pause_s:g} s"
         self._say({"step": "wave", "state": "info", "text": text})
         failed = watch(done, self.slots, self.pace.pause_s, self.on_event, self._may_begin)
         for name, error in failed.items():
@@ -162,16 +163,24 @@ class FleetRollout:
             why = "interrupted" if self.interrupt.asked else "the terminal was closed"
         for host in todo:
             if host.name in self._begun and host.name not in self.ends:
-                self._end(host.name, _cut(host))
+                self._end(host.name, cut(host))
             elif host.name not in self.ends:
                 self._end(host.name, Left(host.name, "not-begun", why))
         return {host.name: self.ends[host.name] for host in self.hosts}
 
 
-def _cut(host: Host) -> FleetError:
+def cut(host: Host, has_begun: bool = False) -> FleetError:
+    """What ^C left on a host of which no rollout was under way; ``has_begun``: one was before."""
+    if has_begun:
+        return FleetError(
+            "interrupted after a rollout had ended; what it did stays",
+            where=host.name,
+            fix=f"fleetctl status {host.name} shows it; run it again for the rest",
+            exit=Exit.INTERRUPTED,
+        )
     return FleetError(
         "interrupted before a rollout began; the slot was not touched",
         where=host.name,
-        fix="run it again with --resume",
+        fix="run it again; what was being made on the host is removed there, a transfer goes on where it stopped",
         exit=Exit.INTERRUPTED,
     )

@@ -62,6 +62,11 @@ class Interrupt:
         if self.asked:
             self._abort(agent, rollout)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether any rollout was started, ended or not."""
+        return bool(self._told)
+
     def was_told(self, rollout: str) -> bool:
         """Whether the host has answered that it knows of the wish to undo ``rollout``."""
         return self._told[rollout].is_set()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.environment.room import Want
-from fleetctl.environment.weights import apply_model, survey_model
+from fleetctl.environment.weights import ModelPlan, apply_model, survey_model
+from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host, Service
 from fleetctl.rollout.current import Facts
@@ -47,7 +48,7 @@ def survey_needs(
         return Needs("", "", [], [], [], "", lambda on_event: None, lambda on_event: None)
     environment = host.environments[service.environment]
     names = [name for name in (service.model, service.drafter) if name is not None]
-    models = [survey_model(agent, host.models[name], fleet.root) for name in names]
+    models = [_survey_model(fleet, host, agent, name) for name in names]
     missing = [model for model in models if not model.is_there]
     pending = [model.path for model in missing]
     wants = [Want(model.path, model.send_bytes, model.free, model.device) for model in missing]
@@ -85,3 +86,17 @@ def survey_needs(
             require_verified(agent, host.name, plan.path, on_event)
 
     return Needs(plan.path, plan.digest, pending, changes, wants, secrets.path, bring, verify)
+
+
+def _survey_model(fleet: Fleet, host: Host, agent: Agent, name: str) -> ModelPlan:
+    """As :func:`survey_model`; what is wrong with the model's source names the inventory's line too."""
+    try:
+        return survey_model(agent, host.models[name], fleet.root)
+    except FleetError as error:
+        if error.exit != Exit.INPUT:
+            raise
+        raise FleetError(
+            f"{error.what} (model {name} of {host.name})",
+            where=f"{fleet.where(host.name, 'models', name, 'source')}, {error.where}",
+            fix=error.fix,
+        ) from None

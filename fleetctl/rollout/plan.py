@@ -16,6 +16,7 @@ from fleetctl.inventory.models import ROUTER, Deadlines, Host
 from fleetctl.rollout.current import Facts, filling, is_running
 from fleetctl.services.sides import routing
 from fleetctl.services.target import Target
+from fleetctl.words import counted
 
 Kind = Literal["deploy", "swap", "rollback", "stop"]
 
@@ -187,7 +188,7 @@ def _warnings(slot: str, new: Target, facts: Facts) -> list[str]:
     if health.get("status") != 200:
         seen = f"answers {health['status']}" if health.get("status") else "does not answer"
         restarts = facts["units"].get(new.unit, {}).get("NRestarts")
-        often = f", and systemd has restarted it {restarts} times" if restarts else ""
+        often = f", and systemd has restarted it {counted(restarts, 'time')}" if restarts else ""
         return [f"{new.unit} is deployed as wanted, but its /health {seen}{often}"]
     if new.model_id not in health.get("models", []):
         return [f"{new.unit} is deployed as wanted, but serves {health.get('models')}, not {new.model_id}"]

@@ -32,6 +32,7 @@ from fleetctl.patches.environment import Environment
 from fleetctl.patches.patchset import load, load_all
 from fleetctl.patches.plan import derived_digest
 from fleetctl.transport.agent import Agent, open_agent
+from fleetctl.words import counted
 
 PROVING_S = 600.0
 Made = Callable[[OnEvent], None]
@@ -236,7 +237,7 @@ class _Survey:
         def make(on_event: OnEvent, proof: Mapping[str, Any]) -> Mapping[str, Any]:
             return overlay_from(self.agent, self.host, source, planned, self.spec.name, on_event, proof)
 
-        what = f"{len(planned.taken)} distributions of {source.name}:{overlay.source.path}"
+        what = f"{counted(len(planned.taken), 'distribution')} of {source.name}:{overlay.source.path}"
         text = f"lay {what} over it as {path}" + "".join(f"\nwarning: {line}" for line in planned.warnings)
         return _Stage(
             path, planned.digest, text, make, {**planned.result, "digest": planned.digest, "path": path}

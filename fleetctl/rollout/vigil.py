@@ -11,6 +11,7 @@ from fleetctl.inventory.models import Host
 from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
 from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.fleet import on_hosts
+from fleetctl.words import counted
 
 OnEvent = Callable[[dict[str, Any]], None]
 EVERY_S = 1.0
@@ -76,7 +77,7 @@ def _ask(host: Host, slot: str, agent: Agent) -> SlotStatus:
 def _gone_bad(host: Host, first: SlotStatus, now: SlotStatus) -> FleetError:
     how = f"is {now.health}"
     if now.restarts > first.restarts:
-        how = f"was restarted {now.restarts - first.restarts} times"
+        how = f"was restarted {counted(now.restarts - first.restarts, 'time')}"
     if now.unit != first.unit:
         how = f"gave its place to {now.unit or 'nothing'}"
     return FleetError(

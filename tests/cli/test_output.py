@@ -7,10 +7,14 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from fleetctl.cli.output import clean
 from tests.cli.terminal import in_terminal, piped
 
+FLEET = {**os.environ, "FLEETCTL_FLEET": str(Path(__file__).parents[2])}
 ERROR = """
 from fleetctl.cli.output import Output
 from fleetctl.errors import FleetError
@@ -129,6 +133,36 @@ def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing()
     python = f"{sys.executable} -c {shlex.quote(code)}"
     full = subprocess.run(["bash", "-c", f"{python} > /dev/full"], capture_output=True, text=True, timeout=60)
     assert (full.returncode, full.stderr) == (0, "error: the output is lost: No space left on device\n")
+    verb = f"{sys.executable} -m fleetctl hosts"
+    for options in ("", " --json"):
+        lost = subprocess.run(
+            ["bash", "-c", f"{verb}{options} > /dev/full"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=FLEET,
+        )
+        assert (lost.returncode, lost.stderr) == (1, "error: the output is lost: No space left on device\n")
     plain = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     said = subprocess.run(["bash", "-c", python], capture_output=True, text=True, timeout=60, env=plain)
     assert (said.returncode, said.stdout) == (0, "\\xe9 \\u2713\n")
+
+
+@pytest.mark.parametrize(
+    ("closing", "out", "err"),
+    [
+        (">&-", "", "error: stdout is closed; send it to /dev/null where it is not wanted\n"),
+        ("2>&-", "error: stderr is closed; send it to /dev/null where it is not wanted\n", ""),
+        (">&- 2>&-", "", ""),
+    ],
+)
+def test_a_closed_stream_is_refused_in_a_line(closing: str, out: str, err: str) -> None:
+    verb = f"{sys.executable} -m fleetctl hosts --json {closing}"
+    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=60, env=FLEET)
+    assert (said.returncode, said.stdout, said.stderr) == (2, out, err)
+
+
+def test_a_verb_whose_reader_leaves_is_quiet_and_done() -> None:
+    verb = f"{sys.executable} -m fleetctl hosts --json | true; exit ${{PIPESTATUS[0]}}"
+    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=60, env=FLEET)
+    assert (said.returncode, said.stderr) == (0, "")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import VENV, Site
 
@@ -125,6 +128,53 @@ def test_interrupted_once_it_undoes(site: Site) -> None:
     assert process.returncode == 130, out + err
     assert "good.service serves again" in err
     assert site.generates()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "interrupted before a rollout began; the slot was not touched"),
+        (("--plan",), "interrupted; nothing was changed"),
+    ],
+)
+def test_interrupted_before_a_rollout_began_it_says_so(
+    site: Site, options: tuple[str, ...], said: str
+) -> None:
+    big = site.folder / "big/weights"
+    big.parent.mkdir()
+    with big.open("wb") as file:
+        file.truncate(200 << 30)
+    inventory = site.folder / "inventories/ct200.yaml"
+    data = yaml.safe_load(inventory.read_text())
+    data["models"]["m"] = {"path": "/var/lib/fleetctl/models/interrupted", "source": "big"}
+    inventory.write_text(yaml.safe_dump(data))
+    process = site.start("deploy", "--service", "good", *options)
+    deadline = time.monotonic() + 30
+    while not any(_opens(process.pid, big)):
+        assert time.monotonic() < deadline and process.poll() is None, "it never came to hash the model"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, out + err
+    assert f"error: {said}" in err and "fix: run it again" in err
+    assert json.loads(site.run("history", "--slot", site.slot, "--json"))["rollouts"] == []
+
+
+def test_a_models_source_that_is_missing_is_named_with_its_line(site: Site) -> None:
+    inventory = site.folder / "inventories/ct200.yaml"
+    data = yaml.safe_load(inventory.read_text())
+    data["models"]["m"] = {"path": "/var/lib/fleetctl/models/sourceless", "source": "nowhere"}
+    inventory.write_text(yaml.safe_dump(data))
+    line = 1 + inventory.read_text().splitlines().index("    source: nowhere")
+    said = site.run("deploy", "--service", "good", expect=2)
+    assert "error: the model's source is no folder (model m of ct200)" in said
+    assert f"at inventories/ct200.yaml:{line}, {site.folder}/nowhere" in said
+
+
+def _opens(pid: int, file: Path) -> Iterator[bool]:
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            yield entry.readlink() == file
 
 
 @pytest.mark.parametrize("pause", [0.05, 0.5], ids=["at-once", "later"])

@@ -228,7 +228,7 @@ def test_no_host_is_begun_after_too_many_failed(six: Six) -> None:
 def test_a_service_that_fails_during_the_pause_stops_the_rest(six: Six) -> None:
     words = ("deploy", "h1", "h2", "h3", "--service", "one", "--canary", "1", "--pause", "60", "--json")
     process = six.start(*words)
-    six.until(lambda: six.said(step="wave", text="1 hosts are watched for 60 s"))
+    six.until(lambda: six.said(step="wave", text="1 host is watched for 60 s"))
     six.lab.run(six.machine("h1"), "systemctl kill -s KILL fleet-h1-one.service")
     out, _ = process.communicate(timeout=50)
     assert process.returncode == 8
@@ -248,6 +248,11 @@ def test_swap_and_rollback_of_many_and_a_pause_that_is_watched(six: Six) -> None
     assert all(six.active(host, "two") for host in ("h1", "h3", "h5"))
     came = six.fleet("rollback", "@odd", "--max-parallel", "2")
     assert came["done"] == ["h1", "h3", "h5"] and six.serving() == ["h1", "h3", "h5"]
+    six.behave("h5", address="198.18.0.250")
+    said = six.run("rollback", "@odd", expect=8)
+    assert "not rolled back: h5; name only these, for a second rollback undoes the first" in said
+    said = six.run("stop", "@odd", expect=8)
+    assert "the same command again does those that are not done" in said and "--resume" not in said
 
 
 def test_a_killed_controller_is_resumed(six: Six) -> None:
@@ -275,7 +280,7 @@ def test_interrupted_it_undoes_what_runs_and_begins_no_more(six: Six) -> None:
     assert "h4: not begun, interrupted" in out and "1 done, 1 not begun, 1 failed" in out
     assert six.serving() == ["h1"]
     process = six.start("deploy", "h1", "h4", "--service", "one", "--canary", "1", "--pause", "60")
-    six.until(lambda: six.said(step="wave", text="1 hosts are watched for 60 s"))
+    six.until(lambda: six.said(step="wave", text="1 host is watched for 60 s"))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130 and "h4: not begun, interrupted" in out, out + err

@@ -39,7 +39,7 @@ def test_a_step_that_fails_ends_it_and_resume_goes_on_there(site: Site) -> None:
     write(site)
     site.service("new", die=0.1)
     said = change(site, expect=6)
-    assert "stopped with 1 steps left" in said
+    assert "stopped with 2 steps left" in said
     assert "fleetctl playbook run --resume change first=good second=new" in said
     assert site.active("good") == "active"
     site.service("new")
@@ -60,6 +60,15 @@ def test_a_plan_changes_nothing_and_names_every_command(site: Site) -> None:
     assert "fleetctl deploy --service=good ct200" in said
     assert "fleetctl swap good new" in said
     assert "looks only" in said
+    assert site.active("good") == "inactive"
+    assert not (site.folder / ".fleetctl/playbooks").exists()
+
+
+def test_nothing_is_begun_where_a_later_step_cannot_be(site: Site) -> None:
+    write(site)
+    said = site.run("playbook", "run", "change", "first=good", "second=good", expect=2)
+    assert "step 2 of 3, the second: good cannot be swapped for itself; nothing was changed" in said
+    assert "--resume" not in said
     assert site.active("good") == "inactive"
     assert not (site.folder / ".fleetctl/playbooks").exists()
 

@@ -59,6 +59,8 @@ def test_nothing_to_attach_to(site: Site) -> None:
     site.run("deploy", "--service", "good")
     said = site.run("attach", "ct200", "--slot", site.slot, expect=2)
     assert "no rollout is under way" in said
+    assert "fleetctl attach ID shows one of them" in said
+    assert "fleetctl attach ID shows one of them" in site.run("abort", expect=2)
     (entry,) = entries(site)
     assert "is there no rollout" not in said
     assert "serves" in site.run("attach", "ct200", str(entry["id"])[-4:])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.errors import Exit, FleetError
-from fleetctl.export.k8s import as_yaml, export_services, object_name
+from fleetctl.export.k8s import as_yaml, check_image, export_services, object_name
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.inventory.models import Host
 
@@ -126,6 +126,29 @@ def test_secrets_are_not_written() -> None:
     assert found["ARGUMENT_API_KEY"]["valueFrom"]["secretKeyRef"]["key"] == "ARGUMENT_API_KEY"
     assert container["args"][container["args"].index("--api-key") + 1] == "$(ARGUMENT_API_KEY)"
     assert found["PLAIN"]["value"] == "$$(x) text"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "lmsysorg/sglang:v0.5.11",
+        "sglang",
+        "localhost:5000/a/b__c:latest",
+        "Registry.example:443/x@sha256:" + "a" * 64,
+        "[::1]:5000/x:1@sha256:" + "0" * 64,
+    ],
+)
+def test_an_image_by_its_name(image: str) -> None:
+    check_image(image)
+
+
+@pytest.mark.parametrize(
+    "image", ["a b", "", "Sglang", "a:b:c", "a/", "a:", "a@sha256:12", "a\nb", "https://a/b"]
+)
+def test_what_is_no_image_is_refused(image: str) -> None:
+    with pytest.raises(FleetError, match="is no image's name") as caught:
+        check_image(image)
+    assert caught.value.exit == Exit.INPUT
 
 
 def test_what_cannot_be_exported_is_named_with_its_line() -> None:

@@ -54,6 +54,8 @@ def test_the_only_host_that_fits_needs_no_name(fleet: Fleet, asked: dict[str, st
     ("name", "asked", "what", "fix"),
     [
         ("ct20", {}, "no host ct20", "did you mean ct200? (hosts: ct129, ct200)"),
+        ("@all", {}, "one host is taken here, by its name; @all is a selector", "hosts: ct129, ct200"),
+        ("gpus>=4", {}, "one host is taken here, by its name; gpus>=4 is a selector", "hosts: ct129, ct200"),
         (None, {}, "which host? 2 fit: ct129, ct200", "name one of them"),
         (None, {"mode": "linear"}, "which host? 2 fit: ct129, ct200", "name one of them"),
         (None, {"service": "dtree"}, "no host has a service dtree", "did you mean ddtree?"),
@@ -76,6 +78,11 @@ def test_a_host_that_is_not_clear_is_an_error_with_the_candidates(
     assert caught.value.what == what
     assert fix in caught.value.fix
     assert caught.value.exit == Exit.INPUT
+
+
+def test_a_group_is_no_host(fleet: Fleet) -> None:
+    with pytest.raises(FleetError, match="one host is taken here, by its name; big is a group"):
+        select_host(replace(fleet, groups={"big": ("ct*",)}), "big")
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,18 @@ def test_what_is_meant(words: str, names: str) -> None:
         ("gpuz>=4", "hosts have no gpuz", "did you mean gpu"),
         ("arch>=sm90", "arch is a text", "arch=sm90"),
         ("ct200,ct129", "no host is ct200,ct129", "`ct200 ct129` are two hosts"),
-        ("@none", "no host is @none", ""),
+        ("@none", "no host is @none", "hosts: box1, box2, ct129, ct200"),
+        ("*x", "no host is *x", "hosts: box1, box2, ct129, ct200"),
+        ("arch=sm8*", "no host has arch=sm8*", "the hosts' arch: sm120, sm90"),
+        (
+            "memory_mib>9000",
+            "no host has memory_mib>9000",
+            "memory_mib: 1000 (box1), 4000 (box2), 8000 (ct129",
+        ),
         ("ct200,", "an empty selector", "comma"),
         ("", "an empty selector", "comma"),
         ("!", "an empty selector", "comma"),
-        ("gpus>=99", "no host is gpus>=99", ""),
+        ("gpus>=99", "no host has gpus>=99", "the hosts' gpus: 1 (box1), 4 (box2), 8 (ct129, ct200)"),
     ],
 )
 def test_what_is_not_meant(words: str, what: str, fix: str) -> None:

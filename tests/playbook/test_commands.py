@@ -13,6 +13,7 @@ from typer.main import get_command
 from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet, load_fleet
+from fleetctl.playbook.check import check_commands
 from fleetctl.playbook.commands import Command, commands
 from fleetctl.playbook.document import Source, load_playbook, playbooks
 from fleetctl.playbook.record import Record
@@ -131,6 +132,39 @@ def test_values_are_checked_by_their_type(fleet: Fleet, tmp_path: Path) -> None:
         with pytest.raises(FleetError) as caught:
             read_values(source, words, fleet)
         assert caught.value.what == what
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("stop: {hosts: ct129, service: ddtree}", "no service ddtree on ct129"),
+        ("deploy: {hosts: ct200, slot: natve}", "no slot natve on ct200"),
+        ("deploy: {hosts: ct2, service: dflash}", "no host ct2"),
+        ("deploy: {service: dflash, hosts: ct129, blue-green: true}", "has no second place for --blue-green"),
+        ("swap: {old: dflash, new: wrapper, host: ct200}", "share no slot on ct200"),
+        ("rollback: {hosts: ct200, slot: natve}", "no slot natve on ct200"),
+        ("status: {hosts: 'gpus>=99'}", "no host "),
+        ("doctor: {hosts: ct200, service: dtree}", "no service dtree on ct200"),
+        ("env build: {hosts: ct200, name: nosuch}", "nosuch"),
+        ("bench run: {host: ct129, services: [ddtree]}", "no service ddtree on ct129"),
+        ("sweep: {host: ct129, suite: nosuch}", "nosuch"),
+    ],
+)
+def test_a_step_that_the_inventory_rules_out_is_named_before_any_is_begun(
+    fleet: Fleet, tmp_path: Path, verb: str, said: str
+) -> None:
+    steps = f"  - name: good\n    status: {{hosts: ct200}}\n  - name: bad\n    {verb}\n"
+    values = {"target": "ct200", "count": "3"}
+    found = commands(written(tmp_path, steps), VERBS, values)
+    with pytest.raises(FleetError) as caught:
+        check_commands(found, fleet, set())
+    assert caught.value.what.startswith("step 2 of 2, bad: ") and said in caught.value.what
+    assert caught.value.exit == Exit.INPUT
+    check_commands(found, fleet, {1})
+    accepted = commands(written(tmp_path, f"{steps}    accept: [0, 2]\n"), VERBS, values)
+    check_commands(accepted, fleet, set())
+    adopted = f"  - name: new\n    adopt: {{host: ct201}}\n{steps}"
+    check_commands(commands(written(tmp_path, adopted), VERBS, values), fleet, set())
 
 
 @pytest.mark.parametrize("name", playbooks(REPOSITORY))
