@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +13,7 @@ from typing import Any, Self
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Ask, Client, Limits
+from fleetctl.bench.filled import change_since
 from fleetctl.bench.loadgen import LoadGenerator
 from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
@@ -53,6 +54,7 @@ class _Tally:
     cpu_s: float = 0.0
     jump_s: float = 0.0
     visits: int = 0
+    disturbed: list[int] = field(default_factory=list)
 
 
 class Session:
@@ -90,7 +92,7 @@ class Session:
         self._known: set[str] = set()
         self._tallies: dict[str, _Tally] = {}
         self._characters: dict[str, float] = {}
-        self._swapped: float | None = None
+        self._unanswered = False
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +141,8 @@ class Session:
     ) -> list[Request]:
         """Measure ``rounds`` (default: all) of a point, its service put there first; the requests that count.
 
-        Warm-up comes before them where the service was started anew. Failed requests are among them.
+        Warm-up comes before them where the service was started anew. Failed requests are among them. FleetError (exit
+        5) where the service was changed or restarted meanwhile: these rounds count for nothing.
         """
         asked = asked if asked is not None else suite.read_prompts(self._fleet.root)
         rounds = rounds if rounds is not None else range(1, suite.repeats + 1)
@@ -152,10 +155,11 @@ class Session:
             self._record(point(planned, placed, suite, digest, way.via, utc_now(), by))
         self.wait_idle(planned.slot)
         tally = self._tallies.setdefault(planned.id, _Tally())
+        kept = tally.before, tally.after
         before = exposition.fetch(way.base_url, way.socket)
         clocks = time.time(), time.monotonic(), time.process_time()
         try:
-            return asyncio.run(self._requests(planned, suite, asked, rounds, placed, way))
+            requests = asyncio.run(self._requests(planned, suite, asked, rounds, placed, way))
         finally:
             wall, steady, cpu = (
                 now - then
@@ -171,6 +175,13 @@ class Session:
             tally.visits += 1
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
+        limits = placed.service.deadlines
+        if why := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
+            tally.before, tally.after = kept
+            tally.disturbed += rounds
+            self._leave(planned.slot)
+            raise _disturbed(planned, why)
+        return requests
 
     def end(self, planned: Planned, suite: Suite, outcome: Outcome, why: str = "") -> PointEnd:
         """Record how a point ended, with what its visits come to; of one that never stood there also what it was."""
@@ -188,6 +199,7 @@ class Session:
             client_cpu_s=tally.cpu_s,
             clock_jump_s=tally.jump_s,
             visits=tally.visits,
+            disturbed=tally.disturbed,
         )
         self._record(ended)
         return ended
@@ -274,6 +286,7 @@ class Session:
                     await client.load(whose.warmups(number), 1, on_request=self._took)
                 asks = whose.asks(number, trees if number == 1 else 0)
                 if self._generator is None:
+                    asks = self._while_it_serves(asks, placed)
                     counted += await client.load(asks, planned.concurrency, on_request=self._took)
                 else:
                     counted += self._generated(self._generator, way, model, list(asks), planned, suite)
@@ -305,6 +318,32 @@ class Session:
             self._took(request)
         return made
 
+    def _while_it_serves(self, asks: Iterable[Ask], placed: Placed) -> Iterator[Ask]:
+        """``asks``, as long as what was put there serves: looked at once a request finds nobody."""
+        for ask in asks:
+            if self._unanswered:
+                self._unanswered = False
+                with suppress(FleetError):  # the round's end asks again
+                    if self._changed(placed):
+                        return
+            yield ask
+
+    def _changed(self, placed: Placed, patience_s: float = 0.0) -> str | None:
+        began = placed.filled
+        return change_since(began, placed.host, placed.service, patience_s) if began else None
+
     def _took(self, request: Request) -> None:
+        error = request.error
+        if error and error.kind in ("refused", "cut") and not request.events:
+            self._unanswered = True
         self._record(request)
         self._on_request(request)
+
+
+def _disturbed(planned: Planned, why: str) -> FleetError:
+    return FleetError(
+        f"{planned.service} was disturbed while it was measured: {why}",
+        planned.id,
+        f"fleetctl history {planned.host} shows who; measure again when nobody else works there",
+        exit=Exit.PREFLIGHT,
+    )
