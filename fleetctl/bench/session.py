@@ -218,7 +218,7 @@ class Session:
             if not flying:
                 return
             left = until - time.monotonic()
-            text = f"{flying:g} requests in flight at {placed.service.name}"
+            text = f"{flying:g} {'request' if flying == 1 else 'requests'} in flight at {placed.service.name}"
             if left <= 0:
                 raise FleetError(
                     f"{text} after {limit:g} s: nothing is measured, nor swapped, beside them",

@@ -147,10 +147,11 @@ class _Plain(_State):
         rounds = f"round {visit.rounds[0]}" if len(visit.rounds) == 1 else f"{len(visit.rounds)} rounds"
         figures = f"{found:.1f} tok/s" if found is not None else "no answer"
         failed = f", {wrong} failed" if wrong else ""
+        from fleetctl.bench.report.words import counted
         from fleetctl.cli.bench import duration
 
         self._say(
-            f"{visit.point.id} {rounds}: {len(mine)} requests{failed}, {figures} "
+            f"{visit.point.id} {rounds}: {counted(len(mine), 'request')}{failed}, {figures} "
             f"· {self.done} of {self.total}, {duration(self.left_s())} left"
         )
 
