@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -26,10 +28,11 @@ from fleetctl.bench.suite import Suite
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host
+from fleetctl.rollout.current import this_process
 from fleetctl.rollout.deploy import deploy_service
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.services.secrets import api_key
-from fleetctl.transport.agent import open_agent
+from fleetctl.transport.agent import Agent, open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
 IDLE_EVERY_S = 0.2
@@ -62,7 +65,7 @@ class Session:
 
     ``on_event`` gets rollouts' events, ``record`` each record as it comes, ``on_request`` each request too.
     ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``). ``generator`` makes the requests that
-    count in the own client's place.
+    count in the own client's place. ``what``: the command that measures, for others to see.
     """
 
     def __init__(
@@ -75,7 +78,9 @@ class Session:
         interrupt: Interrupt | None = None,
         limits: Limits | None = None,
         generator: LoadGenerator | None = None,
+        what: str = "",
     ) -> None:
+        self._what = what
         self._generator = generator
         self._fleet = fleet
         self._host = host
@@ -93,6 +98,8 @@ class Session:
         self._tallies: dict[str, _Tally] = {}
         self._characters: dict[str, float] = {}
         self._unanswered = False
+        self._told = ExitStack()
+        self._teller: Agent | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +107,10 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.put_back()
+        try:
+            self.put_back()
+        finally:
+            self._told.close()
 
     def put(self, service: str, args: Mapping[str, Argument] | None = None, tp: int | None = None) -> Placed:
         """Have ``service``, its arguments overridden by the engine's ``args``, serve in its slot, proven by probes.
@@ -252,7 +262,21 @@ class Session:
         if slot not in self._before:
             with open_agent(self._host) as agent:
                 now = restore.remember(agent, self._host, slot)
+            self._tell(slot)
             self._before[slot] = self._standing(slot).original(now)
+
+    def _tell(self, slot: str) -> None:
+        """Let others see that the slot is measured, as long as this session lasts; it is no matter where that fails."""
+        by = {
+            "operator": getpass.getuser(),
+            "from": socket.gethostname(),
+            "process": this_process(),
+            "what": self._what,
+        }
+        with suppress(FleetError):
+            if self._teller is None:
+                self._teller = self._told.enter_context(open_agent(self._host))
+            self._teller.call("measuring.begin", slot=slot, by=by)
 
     def _standing(self, slot: str) -> Standing:
         return Standing(self._fleet, self._host, slot)

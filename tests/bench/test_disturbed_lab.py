@@ -67,3 +67,24 @@ def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa
     slow = [one for one in recording.requests if recording.point(one.point).service == "slow"]
     assert 1 <= len(slow) <= 3, [(one.prompt, one.error) for one in slow]
     assert ends(fleet)["fast"][0] == "done" and serving(fleet) == "good"
+
+
+def test_others_see_who_measures_until_it_is_over_or_killed(fleet: Site) -> None:  # noqa: F811
+    assert "being measured" not in fleet.run("status", "ct200")
+    process = measuring(fleet, "--repeats", "1")
+    words = f"being measured by {getpass.getuser()} from "
+    said = fleet.run("status", "ct200")
+    assert words in said and "(fleetctl bench ct200 slow fast" in said
+    plan = fleet.run("swap", "slow", "good", "--host", "ct200", "--plan", expect=10)
+    assert f"warning: the slot is {words}" in plan
+    process.kill()
+    process.communicate(timeout=60)
+    look = f"flock -n /run/fleetctl/{fleet.slot}.measured true"
+    fleet.lab.run("ct200", f"for n in $(seq 100); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=60)
+    assert "being measured" not in fleet.run("status", "ct200")
+
+    process = measuring(fleet, "--repeats", "1")
+    assert f"is {words}" in fleet.run("swap", "slow", "good", "--host", "ct200")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 5 and words not in out + err, out + err
+    assert "being measured" not in fleet.run("status", "ct200")
