@@ -64,7 +64,7 @@ def _gpus() -> Dict[str, Any]:
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
-    """``{"locked_by", "measured_by", "unfinished", "health", "environment_there"}`` of one slot, whether its state can be read or not.
+    """What a slot's ``facts`` have besides its state, whether that can be read or not.
 
     ``unfinished``: of each rollout that was cut short and that nobody is at work on, the most seconds to settle it.
 

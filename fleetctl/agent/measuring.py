@@ -1,4 +1,4 @@
-"""Others see that a slot is being measured: a flock of this agent, which ends with the measurement however that ends."""
+"""Others see that a slot is being measured: a flock of this agent, which ends as the measurement does, killed or not."""
 
 from __future__ import annotations
 
