@@ -1,4 +1,4 @@
-"""Others see that a slot is being measured: a flock of this agent, which ends as the measurement does, killed or not."""
+"""Others see that a slot is being measured: a flock of this agent, which ends as the measurement does, killed too."""
 
 from __future__ import annotations
 
