@@ -166,6 +166,7 @@ class Session:
         self.wait_idle(planned.slot)
         tally = self._tallies.setdefault(planned.id, _Tally())
         kept = tally.before, tally.after
+        self._unanswered = False
         before = exposition.fetch(way.base_url, way.socket)
         clocks = time.time(), time.monotonic(), time.process_time()
         try:
@@ -346,10 +347,10 @@ class Session:
         """``asks``, as long as what was put there serves: looked at once a request finds nobody."""
         for ask in asks:
             if self._unanswered:
-                self._unanswered = False
                 with suppress(FleetError):  # the round's end asks again
                     if self._changed(placed):
                         return
+                self._unanswered = False
             yield ask
 
     def _changed(self, placed: Placed, patience_s: float = 0.0) -> str | None:

@@ -57,7 +57,7 @@ def test_a_restart_under_it_fails_the_point(fleet: Site) -> None:  # noqa: F811
 
 def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa: F811
     (fleet.folder / "playbooks/bench/own.txt").write_text("".join(f"Say {n}.\n" for n in range(8)))
-    process = measuring(fleet, "--repeats", "1", "--order", "blocks")
+    process = measuring(fleet, "--repeats", "3", "--order", "blocks")
     fleet.lab.run("ct200", f"systemctl stop {fleet.slot}-slow.service")
     out, err = process.communicate(timeout=150)
     assert process.returncode == 5, out + err
