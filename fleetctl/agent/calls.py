@@ -40,6 +40,7 @@ CALLS: Dict[str, str] = {
     "environment.verify": "fleetctl.agent.verify:verify",
     "files.list": "fleetctl.agent.contents:list_files",
     "files.read": "fleetctl.agent.contents:read",
+    "measuring.begin": "fleetctl.agent.measuring:begin",
     "model.commit": "fleetctl.agent.models:commit",
     "model.status": "fleetctl.agent.models:status",
     "programs": "fleetctl.agent.programs:programs",

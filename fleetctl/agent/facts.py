@@ -64,7 +64,7 @@ def _gpus() -> Dict[str, Any]:
 
 
 def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
-    """``{"locked_by", "unfinished", "health", "environment_there"}`` of one slot, whether its state can be read or not.
+    """What a slot's ``facts`` have besides its state, whether that can be read or not.
 
     ``unfinished``: of each rollout that was cut short and that nobody is at work on, the most seconds to settle it.
 
@@ -76,6 +76,7 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     held = locked_by(slot)
     return {
         "locked_by": held,
+        "measured_by": flock_of(LOCKS / f"{slot}.measured"),
         "unfinished": {} if held else record.unsettled(slot),
         "health": slot_health(port_in_use(place, state), metrics, apikey.of(state)),
         "environment_there": Path(environment).is_dir() if environment else None,
@@ -106,7 +107,13 @@ def port_in_use(place: Dict[str, Any], state: Dict[str, Any]) -> int:
 
 def no_service(why: str) -> Dict[str, Any]:
     """The facts of a slot that could not be looked at."""
-    return {"locked_by": None, "unfinished": {}, "health": no_health(why), "environment_there": None}
+    return {
+        "locked_by": None,
+        "measured_by": None,
+        "unfinished": {},
+        "health": no_health(why),
+        "environment_there": None,
+    }
 
 
 def port_owners(ports: List[int]) -> Dict[str, Optional[Dict[str, Any]]]:
@@ -205,16 +212,20 @@ def locked_by(slot: str) -> Optional[Dict[str, Any]]:
 
     None also where that rollout has its result already and only ends.
     """
-    path = LOCKS / f"{slot}.lock"
+    held = flock_of(LOCKS / f"{slot}.lock")
+    ended = held and STATE / "rollouts" / str(held.get("rollout")) / "result.json"
+    return None if ended and ended.exists() else held
+
+
+def flock_of(path: Path) -> Optional[Dict[str, Any]]:
+    """What a file says of who holds a flock on it, and its ``pid``; None where nobody does."""
     try:
         status = path.stat()
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and device in fields:
-                held = {**_holder(_text(path)), "pid": int(fields[4])}
-                ended = STATE / "rollouts" / str(held.get("rollout")) / "result.json"
-                return None if ended.exists() else held
+                return {**_holder(_text(path)), "pid": int(fields[4])}
     except OSError:
         return None
     return None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fleetctl.bench.filled import Filled, filled
 from fleetctl.bench.points import Planned, gpus_for
 from fleetctl.bench.record import Point
 from fleetctl.bench.suite import Suite
@@ -26,7 +27,7 @@ UNLIKELY = "an-argument-to-look-for-"
 class Placed:
     """What fills a slot: the host with its service as overridden, and what the host says of it.
 
-    ``swap_s``: seconds that putting it there took, None where it stood there already.
+    ``swap_s``: seconds that putting it there took, None where it stood there already; ``filled``: the very process.
     """
 
     host: Host
@@ -39,6 +40,7 @@ class Placed:
     remedies: list[dict[str, Any]]
     unit_sha256: str
     swap_s: float | None
+    filled: Filled | None = None
 
     @property
     def metrics(self) -> dict[str, str]:
@@ -93,6 +95,7 @@ def look(agent: Agent, host: Host, service: Service, swap_s: float | None) -> Pl
         remedies=state.get("remedies") or [],
         unit_sha256=hashlib.sha256(text.encode()).hexdigest(),
         swap_s=swap_s,
+        filled=filled(facts, service),
     )
 
 

@@ -73,6 +73,11 @@ class BenchPlan:
         return sum(visit.seconds for visit in self.visits)
 
     @property
+    def swaps(self) -> int:
+        """Visits behind a swap."""
+        return sum(visit.swap for visit in self.visits)
+
+    @property
     def requests(self) -> int:
         """Requests that count, and warm-up ones."""
         return sum(visit.requests for visit in self.visits)
@@ -83,7 +88,12 @@ Estimate = Callable[[Planned], tuple[float | None, float | None]]
 
 
 def choose_services(host: Host, suite: Suite, named: Sequence[str]) -> list[str]:
-    """The services named, else the suite's, else all of the host's default slot; FleetError for unknown ones."""
+    """The services named, else the suite's, else all of the host's default slot; FleetError: unknown, or twice."""
+    if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
+        raise FleetError(
+            f"{', '.join(twice)} named twice: each service is measured once",
+            fix="name it once; --repeats N measures it in more rounds",
+        )
     chosen = list(dict.fromkeys(named or suite.services))
     for name in chosen:
         if name not in host.services:

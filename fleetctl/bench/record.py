@@ -13,7 +13,17 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 Duration = Annotated[float, msgspec.Meta(ge=0)]
 Outcome = Literal["done", "stopped", "interrupted", "failed"]
 ErrorKind = Literal[
-    "http", "refused", "cut", "timeout", "empty", "broken-sse", "usage", "repeats", "early", "context"
+    "http",
+    "refused",
+    "cut",
+    "timeout",
+    "empty",
+    "broken-sse",
+    "usage",
+    "repeats",
+    "early",
+    "context",
+    "disturbed",
 ]
 
 
@@ -152,7 +162,8 @@ class Request:
 class PointEnd:
     """How a point ended. ``metrics``: the server's counters ``before`` and ``after``, summed over the point's visits,
     so that their difference is what the point brought; ``swap_s``: seconds of all swaps to it, None without one.
-    ``clock_jump_s``: how far the wall clock went beside the monotonic one.
+    ``clock_jump_s``: how far the wall clock went beside the monotonic one. ``disturbed``: rounds during which the
+    service was changed or restarted: their requests do not count.
     """
 
     kind: ClassVar[str] = "point-end"
@@ -165,6 +176,7 @@ class PointEnd:
     client_cpu_s: float = 0.0
     clock_jump_s: float = 0.0
     visits: int = 1
+    disturbed: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

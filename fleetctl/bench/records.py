@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gc
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +42,7 @@ __all__ = [
 
 FOLDER = ".fleetctl/bench"
 FILE = "records.jsonl"
+DISTURBED = "the service was changed or restarted in its round"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def glance(path: Path) -> Glance:
     hosts: dict[str, None] = {}
     points: set[str] = set()
     requests = failed = 0
+    good: Counter[tuple[str, int]] = Counter()
     outcome = "interrupted"
     for line in lines[1:]:
         try:
@@ -169,6 +172,9 @@ def glance(path: Path) -> Glance:
             case "request" if not brief.warmup:
                 requests += 1
                 failed += brief.error is not None
+                good[brief.point, brief.round] += brief.error is None
+            case "point-end":
+                failed += sum(good[brief.point, number] for number in set(brief.disturbed))
             case "end":
                 outcome = brief.outcome
     return Glance(run, list(hosts), len(points), requests, failed, outcome)
@@ -258,8 +264,11 @@ class _Brief(msgspec.Struct):
     kind: str
     host: str = ""
     id: str = ""
+    point: str = ""
+    round: int = 0
     warmup: bool = False
     error: Any = None
+    disturbed: list[int] = []
     outcome: str = ""
 
 
@@ -307,8 +316,17 @@ def _assemble(path: Path, run: Run, lines: list[bytes], problems: list[str]) -> 
                 end = record
             case Run():
                 problems.append(f"line {number} begins another run, and is left out")
+    requests = [_disturbed(one, ends) for one in requests]
     killed = End("interrupted", "the run ended without a word: it was killed, or still goes on", "")
     return Recording(path, run, hosts, list(points.values()), requests, ends, end or killed, problems)
+
+
+def _disturbed(request: Request, ends: dict[str, PointEnd]) -> Request:
+    """A request as failed where its round was disturbed."""
+    end = ends.get(request.point)
+    if end is None or request.round not in end.disturbed or not request.counts:
+        return request
+    return replace(request, error=Failure("disturbed", None, DISTURBED))
 
 
 def _records(path: Path, lines: list[bytes], problems: list[str]) -> Iterator[tuple[int, Record]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import shlex
 import socket
 import time
 from collections.abc import Sequence
@@ -28,6 +29,7 @@ from fleetctl.inventory.models import Host
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.transport.agent import open_agent
 
+COMMAND_SHOWN = 100
 CARRY_ON = (Exit.INPUT, Exit.PREFLIGHT, Exit.ROLLED_BACK)
 """Ends of a swap after which the slot is as before, so that other points can still be measured."""
 
@@ -65,6 +67,11 @@ class Job:
     plan: BenchPlan
     command: Sequence[str]
     by: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The command line, as far as others need it to know what runs."""
+        return shlex.join(self.command)[:COMMAND_SHOWN]
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,14 @@ class _Work:
         self._visited: dict[str, int] = {}
         generator = load_generator(job.fleet.root, job.by, watcher.event) if job.by else None
         self._session = Session(
-            job.fleet, job.host, watcher.event, writer.write, self._request, interrupt, generator=generator
+            job.fleet,
+            job.host,
+            watcher.event,
+            writer.write,
+            self._request,
+            interrupt,
+            generator=generator,
+            what=job.words,
         )
 
     def run(self) -> tuple[Outcome, str]:

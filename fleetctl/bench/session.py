@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +15,7 @@ from typing import Any, Self
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Ask, Client, Limits
+from fleetctl.bench.filled import change_since
 from fleetctl.bench.loadgen import LoadGenerator
 from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
@@ -25,10 +28,11 @@ from fleetctl.bench.suite import Suite
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host
+from fleetctl.rollout.current import this_process
 from fleetctl.rollout.deploy import deploy_service
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.services.secrets import api_key
-from fleetctl.transport.agent import open_agent
+from fleetctl.transport.agent import Agent, open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
 IDLE_EVERY_S = 0.2
@@ -53,6 +57,7 @@ class _Tally:
     cpu_s: float = 0.0
     jump_s: float = 0.0
     visits: int = 0
+    disturbed: list[int] = field(default_factory=list)
 
 
 class Session:
@@ -60,7 +65,7 @@ class Session:
 
     ``on_event`` gets rollouts' events, ``record`` each record as it comes, ``on_request`` each request too.
     ``origin``: the clock that ``started_s`` counts from (``time.perf_counter``). ``generator`` makes the requests that
-    count in the own client's place.
+    count in the own client's place. ``what``: the command that measures, for others to see.
     """
 
     def __init__(
@@ -73,7 +78,9 @@ class Session:
         interrupt: Interrupt | None = None,
         limits: Limits | None = None,
         generator: LoadGenerator | None = None,
+        what: str = "",
     ) -> None:
+        self._what = what
         self._generator = generator
         self._fleet = fleet
         self._host = host
@@ -90,7 +97,9 @@ class Session:
         self._known: set[str] = set()
         self._tallies: dict[str, _Tally] = {}
         self._characters: dict[str, float] = {}
-        self._swapped: float | None = None
+        self._unanswered = False
+        self._told = ExitStack()
+        self._teller: Agent | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +107,10 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.put_back()
+        try:
+            self.put_back()
+        finally:
+            self._told.close()
 
     def put(self, service: str, args: Mapping[str, Argument] | None = None, tp: int | None = None) -> Placed:
         """Have ``service``, its arguments overridden by the engine's ``args``, serve in its slot, proven by probes.
@@ -139,7 +151,8 @@ class Session:
     ) -> list[Request]:
         """Measure ``rounds`` (default: all) of a point, its service put there first; the requests that count.
 
-        Warm-up comes before them where the service was started anew. Failed requests are among them.
+        Warm-up comes before them where the service was started anew. Failed requests are among them. FleetError (exit
+        5) where the service was changed or restarted meanwhile: these rounds count for nothing.
         """
         asked = asked if asked is not None else suite.read_prompts(self._fleet.root)
         rounds = rounds if rounds is not None else range(1, suite.repeats + 1)
@@ -152,10 +165,12 @@ class Session:
             self._record(point(planned, placed, suite, digest, way.via, utc_now(), by))
         self.wait_idle(planned.slot)
         tally = self._tallies.setdefault(planned.id, _Tally())
+        kept = tally.before, tally.after
+        self._unanswered = False
         before = exposition.fetch(way.base_url, way.socket)
         clocks = time.time(), time.monotonic(), time.process_time()
         try:
-            return asyncio.run(self._requests(planned, suite, asked, rounds, placed, way))
+            requests = asyncio.run(self._requests(planned, suite, asked, rounds, placed, way))
         finally:
             wall, steady, cpu = (
                 now - then
@@ -171,6 +186,13 @@ class Session:
             tally.visits += 1
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
+        limits = placed.service.deadlines
+        if why := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
+            tally.before, tally.after = kept
+            tally.disturbed += rounds
+            self._leave(planned.slot)
+            raise _disturbed(planned, why)
+        return requests
 
     def end(self, planned: Planned, suite: Suite, outcome: Outcome, why: str = "") -> PointEnd:
         """Record how a point ended, with what its visits come to; of one that never stood there also what it was."""
@@ -188,6 +210,7 @@ class Session:
             client_cpu_s=tally.cpu_s,
             clock_jump_s=tally.jump_s,
             visits=tally.visits,
+            disturbed=tally.disturbed,
         )
         self._record(ended)
         return ended
@@ -206,7 +229,7 @@ class Session:
             if not flying:
                 return
             left = until - time.monotonic()
-            text = f"{flying:g} requests in flight at {placed.service.name}"
+            text = f"{flying:g} {'request' if flying == 1 else 'requests'} in flight at {placed.service.name}"
             if left <= 0:
                 raise FleetError(
                     f"{text} after {limit:g} s: nothing is measured, nor swapped, beside them",
@@ -240,7 +263,21 @@ class Session:
         if slot not in self._before:
             with open_agent(self._host) as agent:
                 now = restore.remember(agent, self._host, slot)
+            self._tell(slot)
             self._before[slot] = self._standing(slot).original(now)
+
+    def _tell(self, slot: str) -> None:
+        """Let others see that the slot is measured, as long as this session lasts; it is no matter where that fails."""
+        by = {
+            "operator": getpass.getuser(),
+            "from": socket.gethostname(),
+            "process": this_process(),
+            "what": self._what,
+        }
+        with suppress(FleetError):
+            if self._teller is None:
+                self._teller = self._told.enter_context(open_agent(self._host))
+            self._teller.call("measuring.begin", slot=slot, by=by)
 
     def _standing(self, slot: str) -> Standing:
         return Standing(self._fleet, self._host, slot)
@@ -274,6 +311,7 @@ class Session:
                     await client.load(whose.warmups(number), 1, on_request=self._took)
                 asks = whose.asks(number, trees if number == 1 else 0)
                 if self._generator is None:
+                    asks = self._while_it_serves(asks, placed)
                     counted += await client.load(asks, planned.concurrency, on_request=self._took)
                 else:
                     counted += self._generated(self._generator, way, model, list(asks), planned, suite)
@@ -305,6 +343,32 @@ class Session:
             self._took(request)
         return made
 
+    def _while_it_serves(self, asks: Iterable[Ask], placed: Placed) -> Iterator[Ask]:
+        """``asks``, as long as what was put there serves: looked at once a request finds nobody."""
+        for ask in asks:
+            if self._unanswered:
+                with suppress(FleetError):  # the round's end asks again
+                    if self._changed(placed):
+                        return
+                self._unanswered = False
+            yield ask
+
+    def _changed(self, placed: Placed, patience_s: float = 0.0) -> str | None:
+        began = placed.filled
+        return change_since(began, placed.host, placed.service, patience_s) if began else None
+
     def _took(self, request: Request) -> None:
+        error = request.error
+        if error and error.kind in ("refused", "cut") and not request.events:
+            self._unanswered = True
         self._record(request)
         self._on_request(request)
+
+
+def _disturbed(planned: Planned, why: str) -> FleetError:
+    return FleetError(
+        f"{planned.service} was disturbed while it was measured: {why}",
+        planned.id,
+        f"fleetctl history {planned.host} shows who; measure again when nobody else works there",
+        exit=Exit.PREFLIGHT,
+    )

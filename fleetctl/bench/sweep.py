@@ -109,7 +109,9 @@ class _Sweep:
         self._requests: dict[str, list[Request]] = {}
         self._digest = prompts.digest(list(self._job.prompts))
         job = self._job
-        self._session = Session(job.fleet, job.host, watcher.event, writer.write, watcher.request, interrupt)
+        self._session = Session(
+            job.fleet, job.host, watcher.event, writer.write, watcher.request, interrupt, what=job.words
+        )
 
     def run(self) -> tuple[Outcome, str]:
         """All points that are left; then the slots as before."""

@@ -106,7 +106,9 @@ class _Tune:
         self._checked: defaultdict[str, list[Request]] = defaultdict(list)
         self._draw = random.Random(job.suite.seed)
         self._until = time.monotonic() + (job.suite.time_limit or float("inf"))
-        self._session = Session(job.fleet, job.host, watcher.event, writer.write, watcher.request, interrupt)
+        self._session = Session(
+            job.fleet, job.host, watcher.event, writer.write, watcher.request, interrupt, what=job.words
+        )
 
     def run(self, identity: str) -> Tuning:
         """The race, the check, the advice."""

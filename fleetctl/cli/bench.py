@@ -176,7 +176,6 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
     for visit in plan.visits:
         seconds[visit.point.id] = seconds.get(visit.point.id, 0.0) + visit.seconds
         requests[visit.point.id] = requests.get(visit.point.id, 0) + visit.requests
-    swaps = sum(visit.swap for visit in plan.visits)
     if output.json:
         points = [
             {
@@ -194,7 +193,7 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
             "suite": suite.suite,
             "order": suite.order,
             "points": points,
-            "swaps": swaps,
+            "swaps": plan.swaps,
             "requests": plan.requests,
             "seconds": round(plan.seconds, 1),
             "left_out": plan.left_out,
@@ -212,10 +211,22 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
     output.table(["point", "mode", "at once", "requests", "takes"], rows)
     for note in plan.left_out:
         output.line(f"  {note}")
+    output.line(in_sum(suite, plan))
+
+
+def in_sum(suite: Suite, plan: BenchPlan) -> str:
+    """``2 swaps, 12 requests: about 45 s``"""
     limit = f", cut off after {duration(suite.time_limit)}" if suite.time_limit else ""
-    output.line(
-        f"{counted(swaps, 'swap')}, {counted(plan.requests, 'request')}: about {duration(plan.seconds)}{limit}"
-    )
+    work = f"{counted(plan.swaps, 'swap')}, {counted(plan.requests, 'request')}"
+    return f"{work}: about {duration(plan.seconds)}{limit}"
+
+
+def say_begin(output: Output, job: Job) -> None:
+    """What will be done, before it is."""
+    points = len({visit.point.id for visit in job.plan.visits})
+    if not output.json and points:
+        output.note(f"{job.host.name}: {counted(points, 'point')}, {in_sum(job.suite, job.plan)}")
+        output.note("^C ends it cleanly, keeps what was measured and brings back what stood there")
 
 
 def duration(seconds: float) -> str:
@@ -231,15 +242,15 @@ def duration(seconds: float) -> str:
 def _measure(output: Output, job: Job) -> int:
     from fleetctl.bench.runner import run_bench
 
-    return measure(output, job.plan, lambda interrupt, watcher: run_bench(job, interrupt, watcher))
+    return measure(output, job, lambda interrupt, watcher: run_bench(job, interrupt, watcher))
 
 
-def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Result]) -> int:
+def measure(output: Output, job: Job, act: Callable[[Interrupt, Watcher], Result]) -> int:
     """Have ``act`` measure with progress shown, then print what came of it; the exit code."""
     from fleetctl.bench.records import load
     from fleetctl.errors import Exit
 
-    result = watched(output, plan, act)
+    result = watched(output, job, act)
     recording = load(result.path)
     page = page_of(result.path)
     if output.json:
@@ -267,16 +278,17 @@ def measure(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher],
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
 
 
-def watched(output: Output, plan: BenchPlan, act: Callable[[Interrupt, Watcher], Found]) -> Found:
-    """Have ``act`` measure with progress shown, ^C handled; what it gives."""
+def watched(output: Output, job: Job, act: Callable[[Interrupt, Watcher], Found]) -> Found:
+    """Say what is to be done, have ``act`` do it with progress shown, ^C handled; what it gives."""
     from fleetctl.cli.bench_progress import watching
     from fleetctl.errors import Exit, FleetError
     from fleetctl.rollout.interrupt import Interrupt
 
     interrupt = Interrupt()
+    say_begin(output, job)
     _end_as_by_hand()
     try:
-        with watching(output, plan) as watcher, interrupt.installed(watcher.event):
+        with watching(output, job.plan) as watcher, interrupt.installed(watcher.event):
             return act(interrupt, watcher)
     except KeyboardInterrupt:
         raise FleetError("interrupted before anything was measured", exit=Exit.INTERRUPTED) from None

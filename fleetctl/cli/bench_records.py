@@ -15,11 +15,9 @@ if TYPE_CHECKING:
     from fleetctl.bench.records import Recording
     from fleetctl.cli.output import Output
 
+A_RUN = "an id or a part of it, `last`, or a file."
 RunArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN", help="A run's id or a part of it, `last`, or a file.", autocompletion=complete.runs
-    ),
+    str, typer.Argument(metavar="RUN", help=f"A run: {A_RUN}", autocompletion=complete.runs)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document.")]
 
@@ -74,8 +72,18 @@ def show(run: RunArgument = "last", json: JsonOption = False) -> None:
 
 
 def compare(
-    before: RunArgument,
-    after: RunArgument,
+    before: Annotated[
+        str,
+        typer.Argument(
+            metavar="BASELINE", help=f"The run to compare with: {A_RUN}", autocompletion=complete.runs
+        ),
+    ],
+    after: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help=f"The run that may have got slower: {A_RUN}", autocompletion=complete.runs
+        ),
+    ],
     tolerance: Annotated[
         str, typer.Option(help="Slower by more than this is a failure: 5% or 0.05.", metavar="SHARE")
     ] = "5%",

@@ -83,7 +83,7 @@ def sweep(
     raise typer.Exit(
         bench.measure(
             output,
-            prepared.job.plan,
+            prepared.job,
             lambda interrupt, watcher: run_sweep(prepared, interrupt, watcher, margin=margin),
         )
     )

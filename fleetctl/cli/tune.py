@@ -92,7 +92,7 @@ def tune(
         _print_plan(output, prepared)
         raise typer.Exit(10)
     found = bench.watched(
-        output, prepared.job.plan, lambda interrupt, watcher: run_tune(prepared, interrupt, watcher)
+        output, prepared.job, lambda interrupt, watcher: run_tune(prepared, interrupt, watcher)
     )
     page = bench.page_of(found.path)
     if json:

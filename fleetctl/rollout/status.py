@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.agent.paths import SLOTS
 from fleetctl.agent.vacant import is_vacant
 from fleetctl.inventory.models import Host, Service, Slot
-from fleetctl.rollout.current import DAMAGED, filling, rollout_words, unrecorded_unit
+from fleetctl.rollout.current import DAMAGED, filling, measured_words, rollout_words, unrecorded_unit
 from fleetctl.services.sides import as_filled, asked_slots
 
 Facts = dict[str, Any]
@@ -190,6 +190,8 @@ def _notes(
 ) -> list[str]:
     lock = found["locked_by"] or {}
     notes = [f"{rollout_words(lock)} is at work"] if lock else []
+    if measured := measured_words(facts, slot.name):
+        notes.append(measured)
     notes += [
         f"rollout {rollout} was cut short: the next deploy settles it"
         for rollout in found.get("unfinished") or []

@@ -59,11 +59,41 @@ def test_every_suite_can_be_planned_in_words() -> None:
         assert "swaps" in done.stdout and "about" in done.stdout
 
 
+def test_one_is_one() -> None:
+    words = ["ct200", "ddtree", "--repeats", "1", "--limit", "1", "--plan"]
+    said = CliRunner().invoke(whole(), ["bench", *words]).stdout
+    assert "1 prompt, 1 round (" in said and "1 swap, 2 requests: about" in said
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_what_will_be_done_is_said_before_it_is(json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    from fleetctl.cli.bench import prepare, watched
+    from fleetctl.cli.output import Output
+    from fleetctl.inventory.loader import load_fleet
+
+    job = prepare(load_fleet(), "ct200", ["ddtree", "dflash"], "five-prompts", None, None, {"time_limit": 60})
+    said = watched(Output(json=json), job, lambda *_: capsys.readouterr())
+    assert said.out == ""
+    if json:
+        assert said.err == ""
+        return
+    first, second = said.err.splitlines()
+    assert first.startswith("ct200: 2 points, 6 swaps, 36 requests: about ")
+    assert first.endswith(", cut off after 1 min 0 s")
+    assert "^C ends it cleanly" in second and "brings back what stood there" in second
+
+
+def test_compare_tells_which_run_is_the_baseline() -> None:
+    said = CliRunner().invoke(whole(), ["bench", "compare", "--help"]).stdout
+    assert "BASELINE <str>" in said and "The run to compare with" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("nowhere",), "no host nowhere"),
         (("ct200", "nope"), "no service nope"),
+        (("ct200", "ddtree", "dflash", "ddtree"), "ddtree named twice"),
         (("ct200", "--suite", "nope"), "no suite nope"),
         (("ct200", "--order", "sideways"), "--order"),
         (("ct200", "--prompts", "/nowhere.txt"), "No such file"),

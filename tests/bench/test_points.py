@@ -46,14 +46,13 @@ def suite(**fields: Any) -> Suite:
 
 def test_services_are_those_named_else_the_suites_else_the_slots() -> None:
     ct200 = host()
-    assert choose_services(ct200, suite(services=["dflash"]), ["ddtree", "plain", "ddtree"]) == [
-        "ddtree",
-        "plain",
-    ]
+    assert choose_services(ct200, suite(services=["dflash"]), ["ddtree", "plain"]) == ["ddtree", "plain"]
     assert choose_services(ct200, suite(services=["dflash"]), []) == ["dflash"]
     assert choose_services(ct200, suite(), []) == ["plain", "dflash", "ddtree", "big"]
     with pytest.raises(FleetError, match="which the suite s names"):
         choose_services(ct200, suite(services=["nope"]), [])
+    with pytest.raises(FleetError, match="ddtree named twice"):
+        choose_services(ct200, suite(), ["ddtree", "plain", "ddtree"])
 
 
 def test_interleaved_measures_a_b_a_b_and_blocks_a_a_b_b() -> None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.bench.agreement import difference
-from fleetctl.bench.record import Request
-from fleetctl.bench.records import load
+from fleetctl.bench.record import Request, encode
+from fleetctl.bench.records import DISTURBED, glance, load
+from fleetctl.bench.report import view
 from fleetctl.bench.report.words import verdict
 from fleetctl.bench.summary import Summary, summarize
 from fleetctl.errors import Exit, FleetError
@@ -121,6 +122,33 @@ def test_warm_ups_failures_and_empty_answers_are_counted_and_in_no_mean(tmp_path
     assert (found.counted, found.failed, found.warmups) == (6, 6, 3)
     assert found.errors == {"http 429": (3, "busy"), "empty": (3, "an answer of no tokens")}
     assert found.speed is not None and found.speed.mean < 100
+
+
+def test_failures_of_several_kinds_are_said_once_and_add_up(tmp_path: Path) -> None:
+    def spoil(request: Request) -> Request:
+        if request.prompt == "haiku":
+            return synthetic.failed(request, "cut", None, "the connection was cut")
+        return (
+            synthetic.failed(request, "refused", None, "gone") if request.prompt == "quicksort" else request
+        )
+
+    lines = view.care(summary_of(synthetic.write(tmp_path, change=spoil)))
+    said = [line for line in lines if line.startswith("ddtree") and "failed" in line]
+    (line,) = said
+    assert line.startswith("ddtree: 6 of 15 requests failed: ")
+    assert "3 refused (gone)" in line and "3 cut (the connection was cut)" in line
+
+
+def test_requests_of_a_disturbed_round_count_for_nothing(tmp_path: Path) -> None:
+    recording = load(synthetic.write(tmp_path))
+    (point,) = [one.id for one in recording.points if one.service == "ddtree"]
+    end = recording.ends[point]
+    with recording.path.open("ab") as file:
+        file.write(encode(replace(end, outcome="failed", why="it was swapped", disturbed=[2])) + b"\n")
+    again = summary_of(recording.path).points["ddtree"]
+    assert (again.counted, again.rounds) == (10, 2)
+    assert again.errors == {"disturbed": (5, DISTURBED)}
+    assert glance(recording.path).failed == 5
 
 
 def test_a_warm_up_takes_no_repeat_away_from_what_counts(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.bench.pointsummary import PointSummary
-from fleetctl.bench.report.words import counted, seconds
+from fleetctl.bench.report.words import seconds
 from fleetctl.bench.summary import Summary
+from fleetctl.words import counted
 
 
 def run_facts(summary: Summary) -> list[tuple[str, str]]:

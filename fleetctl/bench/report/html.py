@@ -19,8 +19,9 @@ from fleetctl.bench.report.choose import charts
 from fleetctl.bench.report.series import main_cell, representatives, styles
 from fleetctl.bench.report.svg import draw, glyph
 from fleetctl.bench.report.trees import drafts, draw_tree, layout
-from fleetctl.bench.report.words import bounds, counted, number, plain, seconds, visible
+from fleetctl.bench.report.words import bounds, number, plain, seconds, visible
 from fleetctl.bench.summary import CellSummary, Summary
+from fleetctl.words import counted
 
 WIDE, NARROW = 620.0, 350.0
 MOST_PROMPTS = 40

@@ -20,8 +20,9 @@ from fleetctl.bench.report.scale import Scale, scale, values_of
 from fleetctl.bench.report.series import main_cell, representatives
 from fleetctl.bench.report.texwords import declarations, escape
 from fleetctl.bench.report.trees import Node, column_widths, drafts, layout, shorten
-from fleetctl.bench.report.words import counted, tick
+from fleetctl.bench.report.words import tick
 from fleetctl.bench.summary import CellSummary, Summary
+from fleetctl.words import counted
 
 MARKS = ("*", "square*", "triangle*", "diamond*", "pentagon*", "+", "otimes*", "x")
 DASHES = (

@@ -141,9 +141,10 @@ def care(summary: Summary) -> list[str]:
     """Failures, warnings, outliers, contradictions and answers that were not steady, each a sentence."""
     lines: list[str] = []
     for one in summary.points.values():
-        for kind, (count, words) in one.errors.items():
-            detail = f" ({words[:200]})" if words else ""
-            lines.append(f"{one.name}: {count} of {count + one.counted} requests failed: {kind}{detail}.")
+        if one.failed:
+            lines.append(
+                f"{one.name}: {one.failed} of {one.failed + one.counted} requests failed: {_kinds(one)}."
+            )
         for end in one.ends:
             if end.why.startswith("measured before"):
                 lines.append(f"{one.name}: {end.why}.")
@@ -170,6 +171,15 @@ def care(summary: Summary) -> list[str]:
     if summary.points and not any(one.failed for one in summary.points.values()):
         lines.insert(0, "No request failed.")
     return lines
+
+
+def _kinds(one: PointSummary) -> str:
+    """``http 500 (HTTP 500: no)``; of several kinds ``2 refused (no connection), 5 cut (…)``."""
+    several = len(one.errors) > 1
+    return ", ".join(
+        (f"{count} " if several else "") + kind + (f" ({words[:200]})" if words else "")
+        for kind, (count, words) in one.errors.items()
+    )
 
 
 def notices(summary: Summary) -> list[tuple[str, str]]:

@@ -35,11 +35,6 @@ def tick(value: float) -> str:
     return f"{value:.4g}"
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
 def seconds(value: float | None) -> str:
     """A time in the unit that fits it."""
     if value is None:

@@ -1,0 +1,90 @@
+"""What is measured is swapped, restarted or stopped under the measurement: it is noticed, and never averaged."""
+
+from __future__ import annotations
+
+import getpass
+import json
+
+import pytest
+
+from fleetctl.bench.records import glance, recordings
+from tests.bench.test_bench_lab import fleet, last, serving, wait_for_stream  # noqa: F401
+from tests.e2e.conftest import Site, site  # noqa: F401
+from tests.warm import Command
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+
+
+def measuring(fleet: Site, *words: str) -> Command:  # noqa: F811
+    """A bench of ``slow`` and ``fast`` whose first request is in flight at ``slow``."""
+    fleet.service("slow", address="0.0.0.0", itl=0.2)
+    process = fleet.start("bench", "ct200", "slow", "fast", "--suite", "quick", *words)
+    active = f"systemctl is-active -q {fleet.slot}-slow.service"
+    fleet.lab.run("ct200", f"for n in $(seq 600); do {active} && exit 0; sleep 0.1; done; exit 1", timeout=90)
+    wait_for_stream(fleet)
+    return process
+
+
+def ends(fleet: Site) -> dict[str, tuple[str, str]]:  # noqa: F811
+    recording = last(fleet)
+    return {recording.point(end.point).service: (end.outcome, end.why) for end in recording.ends.values()}
+
+
+def test_a_swap_under_it_fails_the_point_and_its_requests_do_not_count(fleet: Site) -> None:  # noqa: F811
+    process = measuring(fleet, "--repeats", "1")
+    fleet.run("swap", "slow", "good", "--host", "ct200")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 5 and "Traceback" not in err, out + err
+    outcome, why = ends(fleet)["slow"]
+    assert outcome == "failed" and f"of {getpass.getuser()})" in why, why
+    assert "good took its place" in why and why in out + err
+    assert ends(fleet)["fast"][0] == "done" and serving(fleet) == "good"
+    recording = last(fleet)
+    slow = [one for one in recording.requests if recording.point(one.point).service == "slow"]
+    assert any(not one.warmup for one in slow) and not any(one.counts for one in slow)
+    assert "No request failed" not in out
+    assert glance(recordings(fleet.folder)[0]).failed == sum(not one.warmup for one in slow)
+
+
+def test_a_restart_under_it_fails_the_point(fleet: Site) -> None:  # noqa: F811
+    process = measuring(fleet, "--repeats", "1", "--json")
+    fleet.lab.run("ct200", f"systemctl restart {fleet.slot}-slow.service")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 5, out + err
+    failed = json.loads(out.splitlines()[-1])["outcome"]["failed"]
+    assert [error["what"].endswith("slow.service was restarted") for error in failed.values()] == [True]
+
+
+def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa: F811
+    (fleet.folder / "playbooks/bench/own.txt").write_text("".join(f"Say {n}.\n" for n in range(8)))
+    process = measuring(fleet, "--repeats", "3", "--order", "blocks")
+    fleet.lab.run("ct200", f"systemctl stop {fleet.slot}-slow.service")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 5, out + err
+    outcome, why = ends(fleet)["slow"]
+    assert outcome == "failed" and "does not run any more: it is" in why
+    recording = last(fleet)
+    slow = [one for one in recording.requests if recording.point(one.point).service == "slow"]
+    assert 1 <= len(slow) <= 3, [(one.prompt, one.error) for one in slow]
+    assert ends(fleet)["fast"][0] == "done" and serving(fleet) == "good"
+
+
+def test_others_see_who_measures_until_it_is_over_or_killed(fleet: Site) -> None:  # noqa: F811
+    assert "being measured" not in fleet.run("status", "ct200")
+    process = measuring(fleet, "--repeats", "1")
+    words = f"being measured by {getpass.getuser()} from "
+    said = fleet.run("status", "ct200")
+    assert words in said and "(fleetctl bench ct200 slow fast" in said
+    plan = fleet.run("swap", "slow", "good", "--host", "ct200", "--plan", expect=10)
+    assert f"warning: the slot is {words}" in plan
+    process.kill()
+    process.communicate(timeout=60)
+    look = f"flock -n /run/fleetctl/{fleet.slot}.measured true"
+    fleet.lab.run("ct200", f"for n in $(seq 100); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=60)
+    assert "being measured" not in fleet.run("status", "ct200")
+
+    process = measuring(fleet, "--repeats", "1")
+    assert f"is {words}" in fleet.run("swap", "slow", "good", "--host", "ct200")
+    out, err = process.communicate(timeout=150)
+    assert process.returncode == 5 and words not in out + err, out + err
+    assert "being measured" not in fleet.run("status", "ct200")
