@@ -14,16 +14,13 @@ from fleetctl.agent.errors import AgentError
 def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[str, int]:
     """Stream ``{"line", "time", "priority"}`` of ``unit``, oldest first; the result is ``{"lines": count}``.
 
-    ``lines`` (default 100) of what is there, from ``since`` (journalctl's words for a time) on, and with
-    ``follow`` all that comes, without end. :class:`AgentError` for a unit neither there nor in the journal.
+    The last ``lines`` (default 100) of what is there, from ``since`` (journalctl's words for a time) on, and with
+    ``follow`` all that comes, without end; with both all since then. :class:`AgentError` for a unit neither there
+    nor in the journal.
     """
     unit = args["unit"]
-    command = ["journalctl", "--no-pager", "-q", "-o", "json", f"--unit={unit}"]
-    command += [f"--lines={args.get('lines', 100)}"]
-    command += [f"--since={args['since']}"] if args.get("since") else []
-    command += ["--follow"] if args.get("follow") else []
     count = 0
-    for line in _log(args) if supervised.in_charge() else _entries(command):
+    for line in _log(args) if supervised.in_charge() else _journal(args):
         emit(line)
         count += 1
     if not count and not args.get("since") and systemd.show([unit])[unit].get("LoadState") == "not-found":
@@ -33,6 +30,19 @@ def logs(args: Dict[str, Any], emit: Callable[[Dict[str, Any]], None]) -> Dict[s
             fix="`fleetctl status` lists the slots' units",
         )
     return {"lines": count}
+
+
+def _journal(args: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
+    command = ["journalctl", "--no-pager", "-q", "-o", "json", f"--unit={args['unit']}"]
+    last = f"--lines={args.get('lines', 100)}"
+    if not args.get("since"):
+        return _entries([*command, last, *(["--follow"] if args.get("follow") else [])])
+    command += [f"--since={args['since']}"]
+    if args.get("follow"):
+        return _entries([*command, "--follow"])
+    # Forwards journalctl would count the lines from that time on, and leave out the last ones.
+    newest_first = list(_entries([*command, last, "--reverse"]))
+    return iter(newest_first[::-1])
 
 
 def _log(args: Dict[str, Any]) -> Iterator[Dict[str, Any]]:
