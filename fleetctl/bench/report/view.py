@@ -149,7 +149,8 @@ def care(summary: Summary) -> list[str]:
             if end.why.startswith("measured before"):
                 lines.append(f"{one.name}: {end.why}.")
             elif end.outcome != "done":
-                lines.append(f"{one.name} was {end.outcome}: {end.why or 'no reason was recorded'}.")
+                ended = "failed" if end.outcome == "failed" else f"was {end.outcome}"
+                lines.append(f"{one.name} {ended}: {end.why or 'no reason was recorded'}.")
             if abs(end.clock_jump_s) > 0.5:
                 jump = f"the clock of the measuring machine jumped by {number(end.clock_jump_s)} s"
                 lines.append(f"{one.name}: {jump}; times are of a clock that does not.")
