@@ -28,9 +28,9 @@ from fleetctl.bench.suite import Suite
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Argument, Host
-from fleetctl.rollout.current import this_process
 from fleetctl.rollout.deploy import deploy_service
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.measured import this_process
 from fleetctl.services.secrets import api_key
 from fleetctl.transport.agent import Agent, open_agent
 

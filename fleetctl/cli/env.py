@@ -200,13 +200,15 @@ def _print_plan(output: Output, host: str, planned: EnvironmentPlan) -> None:
 
 
 def _row(host: str, environment: dict[str, Any]) -> list[str]:
-    slots = [f"{slot} ({when})" for slot, when in sorted(environment["slots"].items())]
+    from fleetctl.cli.history import when
+
+    slots = [f"{slot} ({use})" for slot, use in sorted(environment["slots"].items())]
     return [
         host,
         environment["name"],
         environment["digest"],
         environment["python"]["version"],
-        environment["built_at"],
+        when(environment["built_at"]),
         _mb(environment["bytes"]),
         _mb(environment["own_bytes"]) if "own_bytes" in environment else "-",
         ", ".join(slots) or "-",

@@ -11,6 +11,7 @@ from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint
 from fleetctl.inventory.select import select_host
+from fleetctl.inventory.selectors import NAME
 from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.fleet import on_hosts
 
@@ -72,7 +73,7 @@ def find_rollout(fleet: Fleet, host: str | None, rollout: str | None, slot: str 
 
     Raises :class:`FleetError`, exit 2, that lists what there is where none or several fit.
     """
-    if host is not None and rollout is None and host not in fleet.hosts and any(map(str.isdigit, host)):
+    if host is not None and rollout is None and host not in fleet.hosts and _may_be_id(host):
         host, rollout = None, host
     hosts = [select_host(fleet, host)] if host is not None else list(fleet.hosts.values())
     answers = on_hosts(hosts, ask)
@@ -88,6 +89,10 @@ def find_rollout(fleet: Fleet, host: str | None, rollout: str | None, slot: str 
     if rollout is None:
         return _running(hosts, known, errors)
     return _named(rollout, known, errors)
+
+
+def _may_be_id(word: str) -> bool:
+    return any(map(str.isdigit, word)) and NAME.fullmatch(word) is not None
 
 
 def _entries(answer: list[Entry] | FleetError) -> list[Entry]:

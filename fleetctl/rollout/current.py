@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from datetime import datetime
 from typing import Any
 
@@ -105,22 +103,6 @@ def rollout_words(lock: Facts) -> str:
     by += f" from {lock['from']}" if lock.get("from") else ""
     since = f" since {datetime.fromtimestamp(lock['since']):%H:%M:%S}" if lock.get("since") else ""
     return f"rollout {lock.get('rollout', 'unknown')}{what}{by}{since}"
-
-
-def measured_words(facts: Facts, slot: str) -> str | None:
-    """Who measures the slot now, from where and since when; None where nobody does, or this very process."""
-    by = facts["slots"][slot].get("measured_by")
-    if not by or by.get("process") == this_process():
-        return None
-    since = f" since {datetime.fromtimestamp(by['since']):%H:%M:%S}" if by.get("since") else ""
-    what = f" ({by['what']})" if by.get("what") else ""
-    who = f"{by.get('operator', 'somebody')} from {by.get('from', 'somewhere')}"
-    return f"being measured by {who}{since}{what}"
-
-
-def this_process() -> str:
-    """What tells this process from all others that may measure a slot."""
-    return f"{socket.gethostname()} {os.getpid()}"
 
 
 def is_running(facts: Facts, unit: str) -> bool:

@@ -14,9 +14,10 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Host
 from fleetctl.rollout import bluegreen
-from fleetctl.rollout.current import current_target, measured_words, spans
+from fleetctl.rollout.current import current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.measured import measured_findings, tell_measured
 from fleetctl.rollout.needs import survey_needs
 from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Difference, Kind, Plan, difference
@@ -120,15 +121,13 @@ def deploy_service(
                 raise unhealthy(host, slot, new, found.warnings)
             return outcome
         plan = planned(new, found.restart)
-        measured = measured_words(facts, slot)
         if plan_only:
             outcome.verdict = "planned"
             outcome.findings = [*shortages(needs.wants), *_findings(agent, plan, needs.pending)]
-            outcome.findings += [_measured(measured, f"{host.host}, slot {slot}")] if measured else []
+            outcome.findings += measured_findings(facts, host, slot)
             outcome.findings += treatment.findings if treatment else []
             return outcome
-        if measured:
-            on_event({"step": "plan", "state": "info", "text": f"slot {slot} is {measured}"})
+        tell_measured(facts, slot, on_event)
         require_room(host, needs.wants)
         if treatment:
             admit(treatment, on_event)
@@ -157,13 +156,6 @@ def _check_leaving(host: Host, slot: str, leaving: str, service: str, old: Targe
             fix=fix,
             exit=Exit.PREFLIGHT,
         )
-
-
-def _measured(words: str, where: str) -> dict[str, Any]:
-    """A finding that keeps nobody from anything: what is measured there would be spoilt."""
-    what = f"the slot is {words}: a change fails what is measured"
-    fix = "wait for its end, or ask who measures"
-    return {"id": "measured", "severity": "warning", "what": what, "where": where, "fix": fix, "evidence": []}
 
 
 def _findings(agent: Agent, plan: Plan, pending: list[str]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from fleetctl.rollout import bluegreen
 from fleetctl.rollout.current import current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.measured import measured_findings, tell_measured
 from fleetctl.rollout.nodes import OnEvent, refuse_follower, rollback_nodes
 from fleetctl.rollout.outcome import Outcome, unhealthy
 from fleetctl.rollout.plan import Plan, difference
@@ -78,7 +79,9 @@ def rollback_slot(
         outcome = Outcome(host.host, slot, new.service, new.mode, "planned", found.changes, found.diff)
         if plan_only:
             outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
+            outcome.findings += measured_findings(facts, host, slot)
             return outcome
+        tell_measured(facts, slot, on_event)
         outcome.result = run_rollout(agent, plan, interrupt, on_event)
         outcome.verdict = "done"
         return outcome

@@ -10,7 +10,8 @@ from typing import Any
 from fleetctl.agent.paths import SLOTS
 from fleetctl.agent.vacant import is_vacant
 from fleetctl.inventory.models import Host, Service, Slot
-from fleetctl.rollout.current import DAMAGED, filling, measured_words, rollout_words, unrecorded_unit
+from fleetctl.rollout.current import DAMAGED, filling, rollout_words, unrecorded_unit
+from fleetctl.rollout.measured import measured_words
 from fleetctl.services.sides import as_filled, asked_slots
 
 Facts = dict[str, Any]

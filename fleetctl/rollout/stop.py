@@ -8,6 +8,7 @@ from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import Facts, current_target, spans
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.measured import measured_findings, tell_measured
 from fleetctl.rollout.nodes import OnEvent, empty_nodes, refuse_follower
 from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.plan import Kind, Plan, difference
@@ -86,7 +87,9 @@ def empty(
     if plan_only:
         outcome.verdict = "planned"
         outcome.findings = agent.call("preflight", plan=plan.to_message(), timeout=60)["findings"]
+        outcome.findings += measured_findings(facts, host, slot)
         return outcome
+    tell_measured(facts, slot, on_event)
     outcome.result = run_rollout(agent, plan, interrupt, on_event)
     outcome.verdict = "done"
     return outcome

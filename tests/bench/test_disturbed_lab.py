@@ -77,6 +77,9 @@ def test_others_see_who_measures_until_it_is_over_or_killed(fleet: Site) -> None
     assert words in said and "(fleetctl bench ct200 slow fast" in said
     plan = fleet.run("swap", "slow", "good", "--host", "ct200", "--plan", expect=10)
     assert f"warning: the slot is {words}" in plan
+    assert f"warning: the slot is {words}" in fleet.run(
+        "stop", "ct200", "--slot", fleet.slot, "--plan", expect=10
+    )
     process.kill()
     process.communicate(timeout=60)
     look = f"flock -n /run/fleetctl/{fleet.slot}.measured true"

@@ -82,6 +82,9 @@ def test_by_id_or_a_part_of_it(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) ->
         attach.find_rollout(fleet, None, "x9", None)
     with pytest.raises(FleetError, match="no host ct2OO"):
         attach.find_rollout(fleet, "ct2OO", "a-12", None)
+    with pytest.raises(FleetError, match="one host") as said:
+        attach.find_rollout(fleet, "gpus>=4", None, None)
+    assert said.value.exit == Exit.INPUT
 
 
 def test_a_host_that_does_not_answer_hides_no_other(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
