@@ -77,11 +77,17 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "locked_by": held,
         "measured_by": flock_of(LOCKS / f"{slot}.measured"),
-        "unfinished": {} if held else record.unsettled(slot),
+        "unfinished": {} if held else _cut_short(slot),
         "health": slot_health(port_in_use(place, state), metrics, apikey.of(state)),
         "environment_there": Path(environment).is_dir() if environment else None,
         "routed": routed(slot, place, state),
     }
+
+
+def _cut_short(slot: str) -> Dict[str, float]:
+    left, unit = record.unsettled(slot), f"{paths.ROLLOUT_UNITS}{slot}.service"
+    ended = not left or systemd.show([unit])[unit]["ActiveState"] in ("inactive", "failed")
+    return left if ended else {}
 
 
 def routed(slot: str, place: Dict[str, Any], state: Dict[str, Any]) -> Optional[str]:
