@@ -18,7 +18,7 @@ from fleetctl.agent.router import Router
 
 STATE = Path(paths.ROOT)
 LOCKS = Path(paths.LOCKS)
-HEALTH_S = 1.0
+HEALTH_S = 5.0
 PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 
 
@@ -172,7 +172,7 @@ def units(names: List[str], more: Sequence[str] = ()) -> Dict[str, Dict[str, Any
 
 
 def slot_health(port: int, metrics: Dict[str, str], key: str = "") -> Dict[str, Any]:
-    """What the service on a port says of itself, each of up to three questions within a second.
+    """What the service on a port says of itself, each of up to three questions within 5 s, as much as a busy one may take.
 
     ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
     """
