@@ -172,7 +172,7 @@ def units(names: List[str], more: Sequence[str] = ()) -> Dict[str, Dict[str, Any
 
 
 def slot_health(port: int, metrics: Dict[str, str], key: str = "") -> Dict[str, Any]:
-    """What the service on a port says of itself, each of up to three questions within 5 s, as much as a busy one may take.
+    """What the service on a port says of itself, each of up to three questions within 5 s: a busy one takes its time.
 
     ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
     """
