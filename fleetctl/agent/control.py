@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import shlex
@@ -42,32 +43,34 @@ def start(args: Json, emit: Emit) -> Json:
     slot = plan["slot"]
     _wait_for_the_last(slot, look=supervised.in_charge())
     folder = record.folder_of(plan["id"])
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-        files.write_json(folder / "plan.json", plan)
-        bootunit.arm(folder, plan, record.undo_bound(plan))
-        (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
-    except FileExistsError as error:
-        raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
-    except PermissionError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    except OSError as error:
-        _forget(folder)
-        raise _unwritten(error, folder) from error
-    settles = record.unsettled(slot, but=plan["id"])
-    try:
-        refused = _begin(slot, folder, plan)
-    except AgentError:
-        _forget(folder)
-        raise
-    if refused is not None:
-        _forget(folder)
-        if not _has_ended(slot):
-            raise lock.locked(slot, lock.holder(slot) or {})
-        what = "the rollout was not started; nothing was changed"
-        raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
-    return {"id": plan["id"], "settles": settles}
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            stack.enter_context(record.being_started(folder))
+            files.write_json(folder / "plan.json", plan)
+            bootunit.arm(folder, plan, record.undo_bound(plan))
+            (folder / "reserve").write_bytes(b"\0" * record.RESERVE_BYTES)
+        except FileExistsError as error:
+            raise AgentError(f"rollout {plan['id']} exists already", where=str(folder)) from error
+        except PermissionError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        except OSError as error:
+            _forget(folder)
+            raise _unwritten(error, folder) from error
+        settles = record.unsettled(slot, but=plan["id"])
+        try:
+            refused = _begin(slot, folder, plan)
+        except AgentError:
+            _forget(folder)
+            raise
+        if refused is not None:
+            _forget(folder)
+            if not _has_ended(slot):
+                raise lock.locked(slot, lock.holder(slot) or {})
+            what = "the rollout was not started; nothing was changed"
+            raise AgentError(what, where=unit_of(slot), evidence=refused, exit=PREFLIGHT)
+        return {"id": plan["id"], "settles": settles}
 
 
 def settle(args: Json, emit: Emit) -> Json:

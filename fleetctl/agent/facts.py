@@ -18,7 +18,7 @@ from fleetctl.agent.router import Router
 
 STATE = Path(paths.ROOT)
 LOCKS = Path(paths.LOCKS)
-HEALTH_S = 1.0
+HEALTH_S = 5.0
 PARTS = ("boot_id", "os", "glibc", "gpus", "units", "ports", "paths", "disk")
 
 
@@ -77,11 +77,17 @@ def service_facts(slot: str, place: Dict[str, Any]) -> Dict[str, Any]:
     return {
         "locked_by": held,
         "measured_by": flock_of(LOCKS / f"{slot}.measured"),
-        "unfinished": {} if held else record.unsettled(slot),
+        "unfinished": {} if held else _cut_short(slot),
         "health": slot_health(port_in_use(place, state), metrics, apikey.of(state)),
         "environment_there": Path(environment).is_dir() if environment else None,
         "routed": routed(slot, place, state),
     }
+
+
+def _cut_short(slot: str) -> Dict[str, float]:
+    left, unit = record.unsettled(slot), f"{paths.ROLLOUT_UNITS}{slot}.service"
+    ended = not left or systemd.show([unit])[unit]["ActiveState"] in ("inactive", "failed")
+    return left if ended else {}
 
 
 def routed(slot: str, place: Dict[str, Any], state: Dict[str, Any]) -> Optional[str]:
@@ -166,7 +172,7 @@ def units(names: List[str], more: Sequence[str] = ()) -> Dict[str, Dict[str, Any
 
 
 def slot_health(port: int, metrics: Dict[str, str], key: str = "") -> Dict[str, Any]:
-    """What the service on a port says of itself, each of up to three questions within a second.
+    """What the service on a port says of itself, each of up to three questions within 5 s: a busy one takes its time.
 
     ``{"status": of /health, "models": ids, "running", "queued": requests or None, "error"}``
     """

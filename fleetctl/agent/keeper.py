@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any, List, Optional
@@ -19,16 +20,21 @@ from typing import Any, List, Optional
 from fleetctl.agent import paths
 
 FOLDER = Path(paths.LOCKS)
+BEGIN_S = 60.0
+BUSY = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 def start(unit: str, agent: List[str], folder: Path) -> bool:
-    """Start the rollout in ``folder`` apart from this process; False where one of that unit runs already."""
+    """Start the rollout in ``folder`` apart from this process, and return once anyone can tell that it runs.
+
+    False where one of that unit runs already.
+    """
     if pid_of(unit):
         return False
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     with (folder / "keeper.log").open("ab") as log:
-        subprocess.Popen(
+        keeper = subprocess.Popen(
             [*agent, "keep", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -37,7 +43,10 @@ def start(unit: str, agent: List[str], folder: Path) -> bool:
             cwd="/",
             env={**os.environ, "FLEETCTL_UNIT": unit},
         )
-    return True
+    end = time.monotonic() + BEGIN_S
+    while keeper.poll() is None and _said(unit).get("keeper") != keeper.pid and time.monotonic() < end:
+        time.sleep(0.02)
+    return keeper.returncode != BUSY
 
 
 def main(folder: str) -> int:
@@ -47,12 +56,12 @@ def main(folder: str) -> int:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return 1
+        return BUSY
+    os.ftruncate(handle, 0)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("-900")
     agent = [sys.executable, "-I", "-S", str(Path(sys.argv[0]).resolve())]
     child = subprocess.Popen([*agent, "rollout", folder])
-    os.ftruncate(handle, 0)
     os.pwrite(handle, json.dumps({"keeper": os.getpid(), "pid": child.pid}).encode(), 0)
 
     def forward(number: int, _frame: Optional[FrameType]) -> None:
@@ -77,7 +86,7 @@ def pid_of(unit: str) -> int:
 
 def kill(unit: str, number: int) -> None:
     """Signal the rollout's process."""
-    pid = pid_of(unit)
+    pid = _said(unit).get("pid")
     if pid:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

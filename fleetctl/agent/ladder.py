@@ -95,7 +95,8 @@ class Ladder:
         pause = FIRST_PAUSE_S
         while True:
             answer = self._ask(rung)
-            self._last, self._body = answer.text, answer.body or self._body
+            if answer.ok or answer.never or not self._last or time.monotonic() < self._deadline:
+                self._last, self._body = answer.text, answer.body or self._body
             if answer.ok:
                 self._record.ok(answer.text)
                 return

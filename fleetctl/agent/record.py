@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -201,6 +202,31 @@ def seconds_of(events: List[Dict[str, Any]]) -> Dict[str, float]:
     return seconds
 
 
+@contextlib.contextmanager
+def being_started(folder: Path) -> Iterator[None]:
+    """Meanwhile the rollout in ``folder`` is none of :func:`unfinished`: it begins, or is refused and forgotten."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_being_started(folder: Path) -> bool:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
 def unfinished(slot: str, but: str = "") -> List[Path]:
     """Folders of the slot's rollouts that began and have no result, oldest first."""
     found = []
@@ -208,7 +234,7 @@ def unfinished(slot: str, but: str = "") -> List[Path]:
         if folder.name == but or (folder / "result.json").exists():
             continue
         plan = files.read_json(folder / "plan.json")
-        if isinstance(plan, dict) and plan.get("slot") == slot:
+        if isinstance(plan, dict) and plan.get("slot") == slot and not _is_being_started(folder):
             found.append(folder)
     return found
 

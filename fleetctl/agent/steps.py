@@ -88,6 +88,8 @@ def drain(work: Work) -> None:
         if router and (seen := router.server(router.old)) and seen.sessions:
             return f"{seen.sessions} requests in flight through the router"
         status, body = net.http("GET", port, "/metrics", timeout=2.0) if names else (None, b"")
+        if status is None and body.startswith(b"no answer within") and "health" in work.before["rungs"]:
+            return "no answer from /metrics"
         text = body.decode(errors="replace") if status == 200 else ""
         flying = sum(facts.metric_sum(text, name) or 0 for name in names)
         return f"{flying:g} requests in flight" if flying else None

@@ -14,13 +14,15 @@ from collections import deque
 from typing import Any, Callable, Deque, List, Optional
 
 from fleetctl.agent import supervised, systemd
+from fleetctl.agent.errors import AgentError
 from fleetctl.agent.signatures import Signature, Signatures
 
 KEPT_LINES = 4000
-SETTLE_S = 0.25
+SETTLE_S = 2.0
 SETTLE_STEP_S = 0.02
 MORE_WORDS_S = 0.1
 OF_SYSTEMD = "systemd: "
+OF_AN_END = ("exited", "Deactivated", "Succeeded")
 FIELDS = "MESSAGE,PRIORITY,_PID,SYSLOG_IDENTIFIER"
 
 
@@ -111,10 +113,11 @@ class Watch:
         self.ended = False
         self.poked = False
         self._settled = False
+        self._unit = unit
         self._table = table
         self._interrupt = interrupt
         self._pidfd: Optional[int] = None
-        self._pid = 0
+        self._pid = self._watched = 0
         self._rest = b""
         self._selector = selectors.DefaultSelector()
         fields = f"--output-fields={FIELDS}"
@@ -151,7 +154,7 @@ class Watch:
         """Watch this process's end from now on."""
         self._forget_process()
         self.ended = self._settled = False
-        self._pid = pid
+        self._pid = self._watched = pid
         try:
             self._pidfd = os.pidfd_open(pid)
             self._selector.register(self._pidfd, selectors.EVENT_READ)
@@ -186,7 +189,8 @@ class Watch:
     def settle(self) -> None:
         """Read all that was said until now, and where the process ended, what systemd says of it.
 
-        journald wakes followers up to 250 ms late, so this reads anew. Bounded; a second call is free.
+        journald wakes followers up to 250 ms late, so this reads anew, and where it is late itself, until it has
+        systemd's word on the end; supervisord has written all once it knows of the end. Bounded; a second call is free.
         """
         if self._settled:
             return
@@ -194,13 +198,20 @@ class Watch:
         end = time.monotonic() + SETTLE_S
         while True:
             time.sleep(SETTLE_STEP_S if self.ended else MORE_WORDS_S)
+            told = self._plain and self._supervisord_knows()
             done = systemd.run(self._command)
             self.lines.clear()
             for raw in done.stdout.splitlines():
                 self._line(raw.encode())
-            told = any(line.startswith(OF_SYSTEMD) and "exited" in line for line in self.lines)
+            said = [line for line in self.lines if line.startswith(OF_SYSTEMD)]
+            told = told or any(word in line for line in said for word in OF_AN_END)
             if told or not self.ended or time.monotonic() >= end:
                 return
+
+    def _supervisord_knows(self) -> bool:
+        with contextlib.suppress(AgentError):
+            return supervised.show([self._unit])[self._unit]["MainPID"] != str(self._watched)
+        return False
 
     def _read(self) -> None:
         try:

@@ -18,7 +18,7 @@ from fleetctl.lab.paths import LAB_RECORD, HostPaths
 from fleetctl.lab.record import HostRecord, LabRecord
 
 Say = Callable[[str], None]
-_PROBE_S = 5.0
+_PROBE_S = 20.0
 
 
 def _silent(line: str) -> None:

@@ -30,7 +30,7 @@ def ensure(hosts: list[LabHost]) -> None:
     fresh.replace(KNOWN_HOSTS)
 
 
-def ssh_command(host: LabHost, *command: str, connect_timeout: int = 5) -> list[str]:
+def ssh_command(host: LabHost, *command: str, connect_timeout: int = 20) -> list[str]:
     """The ssh command line to a lab host: the lab's key, its host key checked, nobody's config."""
     options = {
         "IdentitiesOnly": "yes",

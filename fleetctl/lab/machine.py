@@ -20,8 +20,9 @@ from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import HostPaths
 from fleetctl.lab.record import HostRecord
 
-READY_S = 30.0
-_END_S = 10.0
+READY_S = 90.0
+_BEGIN_S = 10.0
+_END_S = 30.0
 _TICK_S = 0.02
 _WAIT_MULTI_USER = "until systemctl is-active --quiet multi-user.target; do sleep 0.02; done"
 
@@ -138,7 +139,7 @@ def _wait_ready(host: LabHost, record: HostRecord, say: Callable[[str], None]) -
     while not _sshd_answers(host.address):
         now = time.monotonic()
         seen = seen or populated(record)
-        if (seen or now > started + 2) and not populated(record):
+        if (seen or now > started + _BEGIN_S) and not populated(record):
             raise _not_booted(record, "its systemd ended while booting")
         if now > deadline:
             raise _not_booted(record, f"sshd does not answer after {READY_S:.0f} s")
@@ -213,7 +214,7 @@ def _remove_cgroup(folder: Path) -> None:
     for child in folder.iterdir():
         if child.is_dir():
             _remove_cgroup(child)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + _END_S
     while True:
         try:
             folder.rmdir()

@@ -18,7 +18,7 @@ from typing import Any
 from fleetctl.errors import Exit, FleetError
 from fleetctl.lab.paths import LAB_DIR, LAB_RECORD, LOCK, HostPaths
 
-LOCK_WAIT_S = 60.0
+LOCK_WAIT_S = 150.0
 
 
 @dataclass

@@ -68,7 +68,7 @@ def require() -> None:
         )
 
 
-def run(*argv: str, stdin: str | None = None, timeout: float = 10) -> str:
+def run(*argv: str, stdin: str | None = None, timeout: float = 60) -> str:
     """Run a command of this machine to its end and return what it printed."""
     try:
         done = subprocess.run(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 
 from fleetctl.environment.bom import load_bom
 from fleetctl.inventory.loader import load_fleet
-from fleetctl.lab import gpus
+from fleetctl.lab import gpus, keys
 from tests import warm
 from tests.conftest import LAB_INVENTORY, Lab
 
@@ -85,14 +87,14 @@ class Hand:
 
     def until_serves(self) -> None:
         """Wait until the port answers."""
-        ask = f"until curl -s -m 1 127.0.0.1:{self.port}/v1/models; do sleep 0.1; done"
-        self.lab.run("ct200", f"timeout 20 sh -c '{ask}'")
+        ask = f"until curl -s -m 10 127.0.0.1:{self.port}/v1/models; do sleep 0.1; done"
+        self.lab.run("ct200", f"timeout 50 sh -c '{ask}'")
 
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
         env["PATH"] = f"{self.folder}/bin:{env['PATH']}"
-        done = warm.run(words, env, 120)
+        done = warm.run(words, env, 200)
         assert done.returncode == expect, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
         return done.stdout + done.stderr
@@ -100,6 +102,14 @@ class Hand:
     def active(self, unit: str) -> str:
         """systemd's word on a unit."""
         return self.lab.run("ct200", f"systemctl is-active {unit}", check=False).stdout.strip()
+
+    def slot(self) -> Any:
+        """What ``fleetctl status`` says of the only slot, once its service answers as soon as status wants it."""
+        end = time.monotonic() + 60
+        while True:
+            (slot,) = json.loads(self.run("status", "ct200", "--json"))["hosts"][0]["slots"]
+            if slot["health"] != "no answer" or time.monotonic() > end:
+                return slot
 
     @property
     def file(self) -> Path:
@@ -162,7 +172,7 @@ def test_a_unit_made_by_hand_is_adopted_with_nothing_to_do(hand: Hand) -> None:
     }
     assert service.env == {"SGLANG_NOTE": "a b"}
     assert "nothing to do" in hand.run("deploy", "ct200", "--service", name, "--plan")
-    (slot,) = json.loads(hand.run("status", "ct200", "--json"))["hosts"][0]["slots"]
+    slot = hand.slot()
     assert (slot["service"], slot["mode"], slot["health"], slot["unit"]) == (name, "linear", "ready", unit)
     assert "says just that already" in hand.run("adopt", "ct200")
     bom = load_bom(hand.folder / "inventories/captures/ct200-venv.json")
@@ -226,7 +236,7 @@ def test_a_bare_process_and_the_gpus_of_its_children(hand: Hand) -> None:
     assert "HF_TOKEN" in text
     assert "thisisnotforyou" not in text
     assert "which no service unit owns" in hand.run("deploy", "ct200", "--service", name, "--plan", expect=5)
-    hand.lab.run("ct200", "kill $(cat /run/bare); rm /run/bare; sleep 0.5")
+    hand.lab.run("ct200", f"kill {pid}; rm /run/bare; while test -e /proc/{pid}; do sleep 0.1; done")
     gpus.reset("ct200")
     assert f"write fleetctl-{name}.service" in hand.run(
         "deploy", "ct200", "--service", name, "--plan", expect=10
@@ -310,9 +320,12 @@ def test_what_another_user_may_not_see_is_said(hand: Hand) -> None:
     call = json.dumps({"id": 1, "call": "servers.find", "args": {}})
     agent = "$(ls -t /var/lib/fleetctl/agent/*.pyz | head -1)"
     user = "setpriv --reuid=65534 --regid=65534 --clear-groups"
-    found = hand.lab.run(
-        "ct200", f"(echo '{call}'; sleep 2) | {user} /usr/bin/python3 -I -S {agent} serve", check=False
-    ).stdout.splitlines()
+    serve = keys.ssh_command(hand.lab.hosts["ct200"], f"{user} /usr/bin/python3 -I -S {agent} serve")
+    with subprocess.Popen(serve, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+        assert session.stdin and session.stdout
+        print(call, file=session.stdin, flush=True)
+        found = [session.stdout.readline() for _ in range(2)]
+        session.stdin.close()
     result = json.loads(found[1])["result"]
     assert result["uid"] == 65534
     (server,) = result["servers"]

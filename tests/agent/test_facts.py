@@ -107,7 +107,15 @@ def test_a_service_that_is_not_ready_says_why(port: int) -> None:
     assert found["models"] == ["smol"]
 
 
-def test_a_service_that_hangs_costs_a_second_and_no_more(port: int) -> None:
+def test_a_busy_service_that_answers_late_is_ready(port: int) -> None:
+    Service.answers["/health"] = (200, "", 2)
+    assert health(port)["status"] == 200
+
+
+def test_a_service_that_hangs_is_waited_for_so_long_and_no_more(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "HEALTH_S", 1.0)
     Service.answers["/health"] = (200, "", 8)
     begin = time.monotonic()
     found = health(port)

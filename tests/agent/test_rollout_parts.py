@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fleetctl.agent import before, control, facts, record, systemd
+from fleetctl.agent import before, control, facts, probes, record, systemd
 from fleetctl.agent.errors import AgentError
+from fleetctl.agent.ladder import Failed, Ladder
+from fleetctl.agent.probes import Answer
+from fleetctl.agent.signatures import Signatures
+from fleetctl.agent.watch import Interrupt, Watch
 
 METRICS = """# HELP x:running requests that run
 # TYPE x:running gauge
@@ -120,3 +125,50 @@ def test_the_tail_gives_whole_lines_only(tmp_path: Path) -> None:
     with path.open("a") as events:
         events.write(": 2}\n")
     assert tail.new() == [{"seq": 2}]
+
+
+def test_one_that_is_only_being_started_is_not_left_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "ROLLOUTS", tmp_path)
+    folder = tmp_path / "r1"
+    folder.mkdir()
+    (folder / "plan.json").write_text(json.dumps({"slot": "s"}))
+    with record.being_started(folder):
+        assert record.unfinished("s") == []
+    assert record.unfinished("s") == [folder]
+
+
+class Quiet(Watch):
+    """Nothing ever happens to the unit."""
+
+    def __init__(self) -> None:
+        self.lines, self.fatal, self.ended, self.poked = [], None, False, False
+
+    def poll(self, seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    def settle(self) -> None:
+        pass
+
+
+def test_a_question_that_the_deadline_cuts_short_does_not_hide_the_answer_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = {"ready": 1, "generate": 1}
+    (tmp_path / "plan.json").write_text(json.dumps({"port": 1, "deadlines": ready}))
+    answers = iter([Answer(False, "GET /health: 503 loading", body="503 loading")])
+
+    def health(port: int, timeout: float) -> Answer:
+        time.sleep(0 if (answer := next(answers, None)) else timeout)
+        return answer or Answer(False, f"GET /health: no answer within {timeout:g} s")
+
+    monkeypatch.setattr(probes, "health", health)
+    monkeypatch.setattr(systemd, "show", lambda units: {unit: {"ActiveState": "active"} for unit in units})
+    kept, interrupt = record.Record(tmp_path), Interrupt()
+    ladder = Ladder(kept, interrupt, {"unit": "u.service"}, Quiet(), Signatures([]), "before")
+    with pytest.raises(Failed) as failed:
+        ladder.climb(["health"])
+    assert failed.value.reason == "not within 1 s: GET /health: 503 loading"
+    assert "last answer: 503 loading" in failed.value.evidence

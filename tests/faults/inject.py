@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -44,9 +45,11 @@ def kill_rollouts(site: Site) -> None:
 
 
 def kill_rollouts_and_recovery(site: Site) -> None:
-    """SIGKILL to each rollout's process and to what would recover it: nobody is at work."""
+    """SIGKILL to each rollout's process and to what would recover it, before it could: nobody is at work."""
     place = site.inside / ORDERS
     for slot in site.slots:
+        order = place / f"{slot.name}.json"
+        order.write_text(json.dumps({"step": "recover", "at": "begin"}))
         script = f"""
 systemctl kill -s KILL --kill-who=main {rollout_unit(slot)}
 until systemctl show -P SubState {rollout_unit(slot)} | grep -qE '^(stop-post|failed|dead)$'; do sleep 0.02; done
@@ -54,7 +57,7 @@ systemctl kill -s KILL --kill-who=all {rollout_unit(slot)}
 until systemctl is-failed -q {rollout_unit(slot)} || ! systemctl is-active -q {rollout_unit(slot)}; do sleep 0.02; done
 """
         site.run(script, check=False)
-        (place / f"{slot.name}.json").unlink(missing_ok=True)
+        order.unlink()
 
 
 def cut_power(site: Site) -> None:
@@ -78,8 +81,8 @@ def shut_down(site: Site) -> None:
 def kill_services(site: Site) -> None:
     """SIGKILL to every process of what runs in each slot, as the kernel's OOM killer does; no restart by systemd."""
     units = " ".join(f"'{slot.name}-*.service'" for slot in site.slots)
-    site.run(f"systemctl kill -s KILL --kill-who=all {units}", check=False)
-    time.sleep(0.3)
+    gone = f"while systemctl list-units -q --plain --no-legend --state=active {units} | grep -q .; do sleep 0.05; done"
+    site.run(f'systemctl kill -s KILL --kill-who=all {units}; timeout 60 sh -c "{gone}"', check=False)
     site.release()
 
 

@@ -34,7 +34,7 @@ STANDIN = Path(__file__).parents[1] / "rollout_host" / "standin.py"
 REPOSITORY = Path(__file__).parents[2]
 VENV = "/var/lib/fleetctl/standin-venv"
 ORDERS = "run/fleetctl-faults"
-DEADLINES = {"drain": 3, "stop": 5, "free": 5, "ready": 120, "generate": 20}
+DEADLINES = {"drain": 20, "stop": 20, "free": 30, "ready": 120, "generate": 60}
 AT_ONCE = 6
 HELD_S = 180.0
 CONTROLLER_S = 120.0
@@ -135,7 +135,7 @@ class Site:
 
     def run(self, command: str, check: bool = True) -> str:
         """A command on the host by ssh; its output."""
-        return self.lab.run(self.name, command, check=check, timeout=90).stdout
+        return self.lab.run(self.name, command, check=check, timeout=180).stdout
 
     @property
     def inside(self) -> Path:
@@ -317,6 +317,10 @@ class Site:
         arguments = facts_arguments(self.host)
         facts = agent.call("facts", **arguments)
         return {status.slot: status for status in slot_statuses(self.host, facts)}, facts
+
+    def until_serves(self, slot: Slot) -> None:
+        """Wait until the slot's port answers."""
+        self.run(f"until curl -sf -m 10 -o /dev/null 127.0.0.1:{slot.port}/health; do sleep 0.1; done")
 
     def clean(self) -> None:
         """Take all slots away."""

@@ -103,8 +103,9 @@ def by_hand(site: Site, slot: Slot, service: str) -> str:
     path = site.inside / SYSTEM.lstrip("/") / slot.unit(service)
     path.write_text(str(site.target(slot, service).unit_text))
     site.run(
-        f"systemctl stop {slot.unit('new')}; systemctl daemon-reload; systemctl start {slot.unit(service)}; sleep 1"
+        f"systemctl stop {slot.unit('new')}; systemctl daemon-reload; systemctl start {slot.unit(service)}"
     )
+    site.until_serves(slot)
     return shown(site, slot.unit(service), "MainPID")[0]
 
 
@@ -113,9 +114,8 @@ def rewrite(site: Site, slot: Slot) -> str:
     unit = slot.unit("good")
     path = site.inside / SYSTEM.lstrip("/") / unit
     path.write_text(f"# by hand\n{site.target(slot, 'good').unit_text}")
-    site.run(
-        f"rm /run/systemd/system.control/{unit}; systemctl daemon-reload; systemctl restart {unit}; sleep 1"
-    )
+    site.run(f"rm /run/systemd/system.control/{unit}; systemctl daemon-reload; systemctl restart {unit}")
+    site.until_serves(slot)
     return shown(site, unit, "MainPID")[0]
 
 

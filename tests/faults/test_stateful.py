@@ -17,7 +17,7 @@ from tests.conftest import Lab
 from tests.faults import agent, inject
 from tests.faults.points import SWAP_BACK, Cell, Point
 from tests.faults.site import Site
-from tests.faults.verify import generations, leftovers, serving
+from tests.faults.verify import generations, leftovers, serving, steady
 
 pytestmark = pytest.mark.lab
 
@@ -86,12 +86,13 @@ class Host(RuleBasedStateMachine):
         """Somebody restarts what serves."""
         if self.serves:
             unit = self.slot.unit(self.serves)
-            self.site.run(f"systemctl reset-failed {unit}; systemctl restart {unit}; sleep 0.5")
+            self.site.run(f"systemctl reset-failed {unit}; systemctl restart {unit}")
+            self.site.until_serves(self.slot)
 
     def look(self, service: str, result: dict[str, Any], fault: str) -> None:
         """The record says who serves, and that one does."""
         with self.site.agent() as session:
-            status, facts = self.site.statuses(session)
+            status, facts = steady(self.site, session)
         if result["outcome"] == "done":
             assert service != "new"
             self.serves = service

@@ -35,7 +35,7 @@ class Place:
         assert self._holder.stdout.readline() == "ready\n"
 
     def run(
-        self, *argv: str, env: dict[str, str] | None = None, timeout: float = 60
+        self, *argv: str, env: dict[str, str] | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in this place, from the repository's root."""
         enter = ["nsenter", "--mount", "--net", f"--wd={REPOSITORY}", "--target", str(self._holder.pid)]
@@ -91,7 +91,7 @@ def processes_of(machines: list[str]) -> list[str]:
 
 def ended(machines: list[str]) -> bool:
     """Whether no process of these hosts is left; init may take a moment to reap the last ones."""
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + 30
     while processes_of(machines):
         if time.monotonic() > deadline:
             return False

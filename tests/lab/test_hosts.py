@@ -17,19 +17,17 @@ pytestmark = pytest.mark.lab
 
 def _cli(*words: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "fleetctl", "lab", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_systemd_journal_and_timers_are_the_hosts_own(lab: Lab) -> None:
-    assert lab.run("ct200", "hostname; systemctl is-system-running").stdout == "ct200\nrunning\n"
+    assert lab.run("ct200", "hostname; systemctl is-system-running --wait").stdout == "ct200\nrunning\n"
     ids = {lab.run(name, "cat /etc/machine-id").stdout for name in lab.hosts}
     assert len(ids) == 2
     assert lab.run("ct200", "systemd-run --wait --pipe --quiet echo from a unit").stdout == "from a unit\n"
     lab.run("ct200", "systemd-run --on-active=0.1 --timer-property=AccuracySec=10ms --unit=tick true")
-    follow = (
-        "timeout 5 journalctl --follow --lines=all --unit=tick.service | grep -m1 'Finished\\|Deactivated'"
-    )
-    assert "tick.service" in lab.run("ct200", follow).stdout
+    said = "until journalctl --unit=tick.service | grep 'Finished\\|Deactivated'; do sleep 0.1; done"
+    assert "tick.service" in lab.run("ct200", said).stdout
     assert lab.run("ct129", "journalctl --unit=tick.service --quiet").stdout == ""
 
 
@@ -71,7 +69,7 @@ def test_state_folder_takes_hard_links_and_commands_are_found(lab: Lab) -> None:
 
 def test_hosts_reach_each_other_and_nothing_else(lab: Lab) -> None:
     probe = (
-        "import socket; s = socket.socket(); s.settimeout(3)\n"
+        "import socket; s = socket.socket(); s.settimeout(30)\n"
         "try: s.connect(('{}', 22)); print('reached')\n"
         "except OSError as error: print(error.strerror)"
     )
@@ -107,7 +105,7 @@ def test_nothing_slows_a_login(lab: Lab) -> None:
         lab.hosts["ct200"], "ip route; systemctl list-units --plain --no-legend 'session-*'"
     )
     ssh[ssh.index("LogLevel=ERROR")] = "LogLevel=DEBUG1"
-    done = subprocess.run(ssh, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(ssh, capture_output=True, text=True, timeout=180, check=True)
     assert "kex: algorithm: curve25519-sha256" in done.stderr
     assert done.stdout.strip().endswith("quickack 1")
 

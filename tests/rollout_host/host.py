@@ -17,7 +17,7 @@ from fleetctl.lab.paths import HostPaths
 from fleetctl.transport.payload import payload
 
 STANDIN = Path(__file__).with_name("standin.py")
-CALL_S = 120.0
+CALL_S = 300.0
 
 
 class AgentSaid(Exception):
@@ -48,6 +48,8 @@ class Host:
         assert self._session.stdin is not None
         assert self._session.stdout is not None
         self._stdin, self._stdout = self._session.stdin, self._session.stdout
+        self.gpus = threading.Lock()
+        """Held by who changes what the host's GPUs say."""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Queue[dict[str, Any]]] = {}
         self._write = threading.Lock()
@@ -58,7 +60,7 @@ class Host:
         """End the session, and the agent with it."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
-        self._session.wait(10)
+        self._session.wait(60)
 
     def call(
         self, name: str, args: dict[str, Any], event: Callable[[dict[str, Any]], None] | None = None
@@ -81,7 +83,7 @@ class Host:
 
     def run(self, *command: str, check: bool = True) -> str:
         """A command on the host; its output."""
-        done = subprocess.run([*self.ssh, " ".join(command)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*self.ssh, " ".join(command)], capture_output=True, text=True, timeout=180)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -95,7 +97,7 @@ class Host:
         self.run(
             "cd /etc/systemd/system;",
             "systemctl disable -q --now t[0-9]*-*.service; rm -f t[0-9]*-*.service; systemctl daemon-reload;",
-            "systemctl reset-failed; cd /var/lib/fleetctl; rm -rf slots/t[0-9]*.json rollouts/t[0-9]*",
+            "systemctl reset-failed; cd /var/lib/fleetctl; rm -rf slots/t[0-9]*.json rollouts/t[0-9]* gate-t*",
             check=False,
         )
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from fleetctl.services.vacant import vacant_target
 from tests.rollout_host.host import Host
+from tests.transport.sshd import wait_for
 
 Json = dict[str, Any]
 
 NUMBERS = itertools.count(1)
-DEADLINES = {"drain": 3, "stop": 5, "free": 3, "ready": 15, "generate": 3}
+DEADLINES = {"drain": 60, "stop": 60, "free": 60, "ready": 60, "generate": 60}
+"""Far more than any step takes, on a machine that stalls too; what is to run out of time is given less."""
 UNIT = """[Unit]
 Description=a stand-in for a model server
 
@@ -30,6 +32,22 @@ WantedBy=multi-user.target
 def quoted(text: str) -> str:
     """The text inside single quotes in a unit."""
     return text.replace("\\", "\\\\").replace("'", "\\'").replace("%", "%%")
+
+
+class Gate:
+    """A file on the host that a stand-in waits for; shut at first."""
+
+    def __init__(self, host: Host, name: str) -> None:
+        self.path = f"/var/lib/fleetctl/{name}"
+        self._file = host.state / name
+
+    def open(self) -> None:
+        """Let pass who waits."""
+        self._file.touch()
+
+    def shut(self) -> None:
+        """Let nobody pass from now on."""
+        self._file.unlink()
 
 
 class Site:
@@ -61,6 +79,10 @@ class Site:
             "probe": {"prompt": "one two three", "max_tokens": 8},
             "adopted": False,
         }
+
+    def gate(self) -> Gate:
+        """A gate of its own."""
+        return Gate(self.host, f"gate-{self.slot}-{next(self._ids)}")
 
     def nothing(self) -> Json:
         """The target that leaves the slot empty."""
@@ -102,6 +124,11 @@ class Site:
         result = self.host.call("rollout.follow", {"id": rollout}, take)
         return events, result
 
+    def wait_ended(self) -> None:
+        """Until the rollout's process is gone, which is after its result."""
+        asked = f"systemctl is-active fleetctl-rollout-{self.slot}.service"
+        wait_for(lambda: self.host.run(asked, check=False).strip() in ("inactive", "failed", "unknown"), 60)
+
     def deploy(self, service: str, more: str = "", **knobs: Any) -> Json:
         """A service that serves the slot from now on."""
         new = self.target(service, more, **knobs)
@@ -119,6 +146,11 @@ class Site:
         found: Json | None = self.host.call("facts", {"slots": slots})["ports"][str(self.port)]
         return found
 
+    def locked_by(self) -> Json:
+        """Who holds the slot's lock."""
+        slots = {self.slot: {"port": self.port}}
+        return self.host.call("facts", {"slots": slots})["slots"][self.slot]["locked_by"] or {}
+
     def state(self) -> Json | None:
         """``slots/<slot>.json``."""
         path = self.host.state / "slots" / f"{self.slot}.json"
@@ -133,8 +165,8 @@ class Site:
         """Whether that service answers a generation on the slot's port."""
         body = json.dumps({"prompt": "x", "max_tokens": 2})
         asked = self.host.run(
-            f"curl -s -m 5 127.0.0.1:{self.port}/v1/models;",
-            f"curl -s -m 5 -d '{body}' 127.0.0.1:{self.port}/v1/completions",
+            f"curl -s -m 30 127.0.0.1:{self.port}/v1/models;",
+            f"curl -s -m 30 -d '{body}' 127.0.0.1:{self.port}/v1/completions",
             check=False,
         )
         return f'"id": "{service}"' in asked and '"completion_tokens": 2' in asked
@@ -143,3 +175,15 @@ class Site:
 def steps(events: list[Json], state: str = "ok") -> list[str]:
     """The steps that ended so, in their order."""
     return [event["step"] for event in events if event["state"] == state]
+
+
+def once(step: str, act: Callable[[], object], state: str = "begin") -> Callable[[Json], None]:
+    """A watcher that acts when the step first is in that state."""
+    seen: list[Json] = []
+
+    def watch(event: Json) -> None:
+        if (event["step"], event["state"]) == (step, state) and not seen:
+            seen.append(event)
+            act()
+
+    return watch

@@ -1,9 +1,11 @@
 """A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
-port · model · load (s until healthy) · die (s until it dies at start) · says (lines logged at start)
+port · model · load (s until healthy) · until (not healthy without this file) · never (never healthy)
+die (s until it dies at start) · says (lines logged at start)
 key (a variable with what /v1 asks of clients) · once (a file that the first start leaves, and dies)
-tokens (most that a completion brings) · hang (completions never answered) · never (never healthy)
-deaf (ignores SIGTERM) · slow (s that a completion takes) · unbound (never listens) · child (leaves a child)
+tokens (most that a completion brings) · hang (completions never answered)
+deaf (ignores SIGTERM; a file: until it is there) · unbound (never listens) · child (leaves a child)
+slow (s that a completion of the prompt `slow` takes) · held (that one waits for this file)
 address (listens there, not on the loopback) · itl (s between the tokens of a stream) · word (what a stream repeats)
 curve (itl by the --budget that follows the JSON)
 """
@@ -30,6 +32,21 @@ def say(line):
     print(line, flush=True)
 
 
+def wait_for(path):
+    while not Path(path).exists():
+        time.sleep(0.02)
+
+
+def healthy():
+    loaded = time.monotonic() - STARTED >= KNOBS.get("load", 0) and Path(KNOBS.get("until", "/")).exists()
+    return loaded and not KNOBS.get("never")
+
+
+def leave(*_):
+    wait_for(KNOBS["deaf"])
+    os._exit(0)
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -45,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/health":
-            ready = not KNOBS.get("never") and time.monotonic() - STARTED >= KNOBS.get("load", 0)
+            ready = healthy()
             self.answer(200 if ready else 503, b"" if ready else b'{"status": "loading"}')
         elif self.refused():
             pass
@@ -75,7 +92,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             if KNOBS.get("hang"):
                 time.sleep(3600)
-            time.sleep(KNOBS.get("slow", 0) if body.get("prompt") == "slow" else 0)
+            if body.get("prompt") == "slow":
+                time.sleep(KNOBS.get("slow", 0))
+                wait_for(KNOBS.get("held", "/"))
             if body.get("stream"):
                 self.stream(body)
                 return
@@ -114,7 +133,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def main():
     if KNOBS.get("deaf"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        deaf = KNOBS["deaf"] is True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else leave)
     if KNOBS.get("child") and os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(3600)

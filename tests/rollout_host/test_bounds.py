@@ -7,12 +7,15 @@ import time
 import pytest
 
 from tests.rollout_host.host import AgentSaid, Host
-from tests.rollout_host.site import Json, Site
+from tests.rollout_host.site import Json, Site, once
 
 DEATH_TO_RESTORE_S = 0.5
 ADDED_BY_A_SWAP_S = 1.0
 OVER_THE_FLOOR = 3.0
 FLOOR = "systemd-run -q --wait python3 -I -S -c pass; systemctl daemon-reload; systemctl daemon-reload"
+FLOOR_OF_A_LOOK = (
+    "journalctl -q -n 20 --no-pager; systemctl is-system-running; journalctl -q -n 20 --no-pager"
+)
 TRIES = 6
 
 
@@ -25,8 +28,11 @@ def at(events: list[Json], step: str, state: str) -> float:
 def test_from_a_process_s_death_to_the_restore(hosts: list[Host]) -> None:
     site = Site(hosts[0])
     old = site.deploy("good")
-    took = []
+    took, floors = [], []
     for _ in range(TRIES):
+        begun = time.monotonic()
+        site.host.run(FLOOR_OF_A_LOOK)
+        floors.append(time.monotonic() - begun)
         events, result = site.roll(site.plan(site.target("bad", die=0.4), old))
         assert result["outcome"] == "rolled-back", result
         dead = next(line for line in result["evidence"] if "dead at" in line)
@@ -34,7 +40,8 @@ def test_from_a_process_s_death_to_the_restore(hosts: list[Host]) -> None:
         if took[-1] < DEATH_TO_RESTORE_S:
             break
     print(f"from death to restore: {[round(seconds, 3) for seconds in took]} s")
-    assert min(took) < DEATH_TO_RESTORE_S
+    print(f"two looks into the journal: {[round(seconds, 3) for seconds in floors]} s")
+    assert min(took) < max(DEATH_TO_RESTORE_S, OVER_THE_FLOOR * min(floors))
 
 
 @pytest.mark.lab
@@ -70,6 +77,7 @@ def test_what_a_swap_adds_to_stop_and_load(hosts: list[Host]) -> None:
 def test_a_full_disk_changes_nothing(hosts: list[Host]) -> None:
     site = Site(hosts[0])
     old = site.deploy("good")
+    site.wait_ended()
     records = "/var/lib/fleetctl/rollouts"
     site.host.run(f"mount -t tmpfs -o size=64k none {records}")
     try:
@@ -87,17 +95,22 @@ def test_a_full_disk_changes_nothing(hosts: list[Host]) -> None:
 def test_a_disk_that_fills_up_in_the_middle_does_not_stop_the_undo(hosts: list[Host]) -> None:
     site = Site(hosts[1])
     old = site.deploy("good")
+    site.wait_ended()
     records = "/var/lib/fleetctl/rollouts"
     site.host.run(f"mount -t tmpfs -o size=16m none {records}")
 
-    def fill(event: Json) -> None:
-        if event["step"] == "health" and event["state"] == "begin":
-            site.host.run(f"dd if=/dev/zero of={records}/full bs=64k status=none", check=False)
+    gate = site.gate()
+
+    def fill() -> None:
+        site.host.run(f"dd if=/dev/zero of={records}/full bs=64k status=none", check=False)
+        gate.open()
 
     try:
-        _, result = site.roll(site.plan(site.target("new", load=1, tokens=3), old), fill)
+        new = site.target("new", until=gate.path, tokens=3)
+        _, result = site.roll(site.plan(new, old), once("health", fill))
         assert (result["outcome"], result["exit"]) == ("rolled-back", 6), result
         assert site.serves("good")
+        site.wait_ended()
     finally:
         site.host.run(f"umount {records}")
 

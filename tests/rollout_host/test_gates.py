@@ -8,10 +8,10 @@ import pytest
 
 from tests.rollout_host.host import AgentSaid
 from tests.rollout_host.scenarios import Runner, named_in, scenario
-from tests.rollout_host.site import Json, Site, steps
+from tests.rollout_host.site import Json, Site, once, steps
 from tests.rollout_host.test_scenarios import assert_back, kill_at
 
-LONG_S = 60.0
+LONG_S = 120.0
 SHORT_S = 1.5
 
 
@@ -23,11 +23,7 @@ def gated(site: Site, old: Json | None, limits: dict[str, float], **knobs: objec
 def at(gate: str, act: Callable[[], object]) -> Callable[[Json], None]:
     """Do something once the rollout waits at the gate."""
 
-    def watch(event: Json) -> None:
-        if (event["step"], event["state"]) == (f"hold-{gate}", "begin"):
-            act()
-
-    return watch
+    return once(f"hold-{gate}", act)
 
 
 def go(site: Site, plan: Json, gate: str) -> Json:
@@ -111,6 +107,24 @@ def the_new_one_dies_while_the_others_are_waited_for(site: Site) -> None:
     _, result = site.roll(plan, at("commit", lambda: site.host.run(kill)))
     assert_back(site, old, result, "hold-commit")
     assert "while the other nodes were waited for" in result["reason"]
+
+
+@scenario
+def one_too_busy_to_count_its_requests_is_waited_for(site: Site) -> None:
+    old = site.deploy("good")
+    plan = gated(site, old, {"begin": LONG_S})
+    signal = f"systemctl kill {old['unit']} -s"
+
+    def stall() -> None:
+        site.host.run(f"{signal} STOP")
+        go(site, plan, "begin")
+
+    stalls = at("begin", stall)
+    goes_on = once("drain", lambda: site.host.run(f"{signal} CONT"), "wait")
+    events, result = site.roll(plan, lambda event: (stalls(event), goes_on(event)))
+    assert result["outcome"] == "done", result
+    said = [event["text"] for event in events if (event["step"], event["state"]) == ("drain", "wait")]
+    assert said[0] == "no answer from /metrics"
 
 
 @scenario

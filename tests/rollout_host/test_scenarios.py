@@ -13,10 +13,12 @@ import pytest
 from fleetctl.lab import gpus
 from tests.rollout_host.host import AgentSaid
 from tests.rollout_host.scenarios import Runner, named_in, scenario
-from tests.rollout_host.site import DEADLINES, Json, Site, steps
+from tests.rollout_host.site import DEADLINES, Gate, Json, Site, once, steps
 from tests.transport.sshd import wait_for
 
 EARLY = ("process", "unit", "port")
+LASTS_S = 300
+LASTING = f"TimeoutStopSec={LASTS_S}\n"
 LADDER = ["process", "unit", "port", "health", "models", "generate"]
 
 
@@ -39,13 +41,14 @@ def fails(
     failed_step: str | tuple[str, ...],
     more: str = "",
     signatures: list[Json] | None = None,
+    limits: dict[str, float] | None = None,
     **knobs: object,
 ) -> Json:
-    """Swap a good service for one that fails in the step; the result."""
-    old = site.deploy("good")
+    """Swap a good service for one that fails in the step, ``limits`` its deadlines; the result."""
+    old = {**site.deploy("good"), "deadlines": DEADLINES}
     site.signatures = signatures or []
     new = site.target("bad", more, **knobs)
-    events, result = site.roll(site.plan(new, old, ready=4, generate=2))
+    events, result = site.roll(site.plan(new, old, **(limits or {})))
     assert_back(site, old, result, *([failed_step] if isinstance(failed_step, str) else failed_step))
     assert site.unit_text(new["unit"]) is None
     assert site.show(new["unit"])["ActiveState"] == "inactive"
@@ -81,19 +84,19 @@ def first_deploy_fails_and_leaves_the_slot_empty(site: Site) -> None:
 
 @scenario
 def swap_waits_for_requests_in_flight(site: Site) -> None:
-    old = site.deploy("one", slow=2.6)
-    ask = f'curl -s -m 10 -d \'{{"prompt": "slow", "max_tokens": 4}}\' 127.0.0.1:{site.port}/v1/completions'
+    gate = site.gate()
+    old = site.deploy("one", held=gate.path)
+    ask = f'curl -s -m 150 -d \'{{"prompt": "slow", "max_tokens": 4}}\' 127.0.0.1:{site.port}/v1/completions'
     answers: list[str] = []
     asking = threading.Thread(target=lambda: answers.append(site.host.run(ask, check=False)))
     asking.start()
     while 'x:running{model="m"} 1' not in site.host.run(f"curl -s 127.0.0.1:{site.port}/metrics"):
         time.sleep(0.05)
     new = site.target("two")
-    _events, result = site.roll(site.plan(new, old))
+    _events, result = site.roll(site.plan(new, old), once("drain", gate.open, "wait"))
     asking.join()
     assert result["outcome"] == "done", result
     assert '"completion_tokens": 4' in answers[0]
-    assert result["seconds"]["drain"] > 0.1
     assert site.serves("two")
     assert site.show(old["unit"])["UnitFileState"] == "disabled"
     assert site.show(old["unit"])["ActiveState"] == "inactive"
@@ -134,7 +137,7 @@ def restarts_in_a_loop(site: Site) -> None:
 
 @scenario
 def answers_models_and_never_generates(site: Site) -> None:
-    result = fails(site, "generate", hang=True)
+    result = fails(site, "generate", limits={"generate": 2}, hang=True)
     assert "not within 2 s" in result["reason"]
 
 
@@ -147,15 +150,15 @@ def stops_after_three_tokens(site: Site) -> None:
 
 @scenario
 def never_becomes_ready(site: Site) -> None:
-    result = fails(site, "health", never=True)
-    assert "not within 4 s" in result["reason"]
+    result = fails(site, "health", limits={"ready": 10}, never=True)
+    assert "not within 10 s" in result["reason"]
     assert "503" in result["reason"]
     assert any("loading" in line for line in result["evidence"])
 
 
 @scenario
 def never_listens(site: Site) -> None:
-    fails(site, "port", unbound=True)
+    fails(site, "port", limits={"ready": 10}, unbound=True)
 
 
 @scenario
@@ -176,22 +179,22 @@ def a_fatal_line_ends_the_wait(site: Site) -> None:
     said = ["[Errno 98] address already in use"]
     result = fails(site, (*EARLY, "health"), signatures=[known], never=True, says=said)
     assert result["signature"]["id"] == "svc-port-taken"
-    assert result["seconds"].get("health", 0) < 4, "the fatal line, not the deadline, ends it"
+    assert "logged a fatal line" in result["reason"], "it, and not the deadline, ends the wait"
 
 
 @scenario
 def the_old_one_ignores_sigterm(site: Site) -> None:
-    old = site.deploy("one", deaf=True)
-    _, result = site.roll(site.plan(site.target("two"), old, stop=1))
+    old = site.deploy("one", more=LASTING, deaf=True)
+    _, result = site.roll(site.plan(site.target("two"), old, drain=1, stop=2))
     assert result["outcome"] == "done", result
-    assert 0.9 <= result["seconds"]["stop"] < 4
+    assert 1.9 <= result["seconds"]["stop"] < LASTS_S / 2, "the plan's deadline, not the unit's"
     assert site.serves("two")
 
 
 @scenario
 def the_old_one_leaves_a_child(site: Site) -> None:
     old = site.deploy("one", more="KillMode=process\n", child=True)
-    _, result = site.roll(site.plan(site.target("two"), old, stop=1))
+    _, result = site.roll(site.plan(site.target("two"), old, drain=1, stop=1))
     assert result["outcome"] == "done", result
     assert site.host.run(f"pgrep -fc '[s]tandin.py.*{site.port}.*one'", check=False).strip() == "0"
 
@@ -216,7 +219,7 @@ def a_stranger_has_the_port(site: Site) -> None:
         owner = site.owner()
         if owner is not None:
             site.host.run(f"kill {owner['pid']}")
-        stranger.wait(10)
+        stranger.wait(60)
 
 
 @scenario
@@ -260,8 +263,7 @@ def a_unit_that_could_not_be_started_again_is_not_stopped(site: Site) -> None:
 @scenario
 def an_old_one_that_loads_longer_has_its_own_deadline(site: Site) -> None:
     old = site.deploy("one", load=3)
-    own = {"deadlines": {**DEADLINES, "ready": 15}}
-    _, result = site.roll(site.plan(site.target("two", die=0.1), {**old, **own}, ready=2))
+    _, result = site.roll(site.plan(site.target("two", die=0.1), {**old, "deadlines": DEADLINES}, ready=2))
     assert_back(site, old, result, *EARLY)
 
 
@@ -301,36 +303,37 @@ def a_slot_that_was_taken_over_by_hand(site: Site) -> None:
 
 @scenario
 def two_at_once(site: Site) -> None:
-    first = site.plan(site.target("one", load=2))
+    gate = site.gate()
+    first = site.plan(site.target("one", until=gate.path))
     site.host.call("rollout.start", {"plan": first})
     with pytest.raises(AgentSaid) as said:
         site.host.call("rollout.start", {"plan": site.plan(site.target("two"))})
     assert said.value.error["exit"] == 4
-    time.sleep(0.7)
+    wait_for(lambda: site.locked_by().get("rollout"), 60)
     with pytest.raises(AgentSaid) as said:
         site.host.call("rollout.start", {"plan": site.plan(site.target("two"))})
     assert first["id"] in said.value.error["what"]
     assert "tester" in said.value.error["what"]
+    gate.open()
     _, result = site.follow(first["id"])
     assert result["outcome"] == "done"
 
 
-def kill_at(site: Site, step: str) -> Callable[[Json], None]:
-    """Kill the rollout's process -9 when the step first begins."""
-    done: list[Json] = []
+def kill_at(site: Site, step: str, gate: Gate | None = None) -> Callable[[Json], None]:
+    """Kill the rollout's process -9 when the step first begins, then open the gate that holds it there."""
 
-    def kill(event: Json) -> None:
-        if event["step"] == step and event["state"] == "begin" and not done:
-            done.append(event)
-            site.host.run(f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+    def kill() -> None:
+        site.host.run(f"systemctl kill -s KILL --kill-who=main fleetctl-rollout-{site.slot}.service")
+        if gate:
+            gate.open()
 
-    return kill
+    return once(step, kill)
 
 
 @scenario
 def killed_while_the_new_one_loads(site: Site) -> None:
     old = site.deploy("good")
-    plan = site.plan(site.target("new", load=6), old)
+    plan = site.plan(site.target("new", never=True), old)
     events, result = site.roll(plan, kill_at(site, "health"))
     assert_back(site, old, result, "health")
     assert "recover" in steps(events)
@@ -340,20 +343,29 @@ def killed_while_the_new_one_loads(site: Site) -> None:
 
 @scenario
 def killed_while_stopping(site: Site) -> None:
-    old = site.deploy("good", deaf=True)
-
-    events, result = site.roll(site.plan(site.target("new"), old), kill_at(site, "stop"))
+    gate = site.gate()
+    old = site.deploy("good", more=LASTING, deaf=gate.path)
+    plan = site.plan(site.target("new"), old, stop=LASTS_S)
+    events, result = site.roll(plan, kill_at(site, "stop", gate))
     assert_back(site, old, result, "stop")
     assert "restore-stop" not in steps(events, "begin")
 
 
 @scenario
 def killed_while_restoring(site: Site) -> None:
-    old = site.deploy("good", load=1.5)
+    gate = site.gate()
+    gate.open()
+    old = site.deploy("good", until=gate.path)
+    new = site.target("bad", never=True)
+    kill = kill_at(site, "restore-health", gate)
 
-    plan = site.plan(site.target("bad", die=0.1), old)
-    _, result = site.roll(plan, kill_at(site, "restore-health"))
-    assert_back(site, old, result, *EARLY)
+    def fail() -> None:
+        gate.shut()
+        site.host.run(f"systemctl kill -s KILL {new['unit']}")
+
+    end = once("health", fail)
+    _, result = site.roll(site.plan(new, old), lambda event: (end(event), kill(event)))
+    assert_back(site, old, result, "health")
     assert "ended in step restore-health" in result["reason"]
 
 
@@ -364,8 +376,7 @@ def killed_while_committing(site: Site) -> None:
     plan = site.plan(new, old)
     _, result = site.roll(plan)
     assert result["outcome"] == "done"
-    ended = f"systemctl is-active fleetctl-rollout-{site.slot}.service"
-    wait_for(lambda: site.host.run(ended, check=False).strip() in ("inactive", "failed", "unknown"))
+    site.wait_ended()
     folder = site.host.state / "rollouts" / plan["id"]
     lines = (folder / "events.jsonl").read_text().splitlines()
     last = next(number for number, line in enumerate(lines) if '"commit"' in line)
@@ -385,25 +396,30 @@ def killed_while_committing(site: Site) -> None:
 
 @scenario
 def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
-    old = site.deploy("one")
-    plan = site.plan(site.target("two", load=9), old)
+    gate = site.gate()
+    gate.open()
+    old = site.deploy("one", until=gate.path)
+    plan = site.plan(site.target("two", never=True), old)
     unit = f"fleetctl-rollout-{site.slot}.service"
+    recovers = f"until systemctl show -P SubState {unit} | grep -q stop-post; do sleep 0.05; done"
 
-    def crash(event: Json) -> None:
-        if event["step"] == "health" and event["state"] == "begin":
-            site.host.run(
-                f"systemctl kill -s KILL --kill-who=main {unit}; sleep 0.1; systemctl kill -s KILL {unit}"
-            )
+    def crash() -> None:
+        gate.shut()
+        site.host.run(
+            f"systemctl kill -s KILL --kill-who=main {unit}; {recovers}; systemctl kill -s KILL {unit}"
+        )
 
     with pytest.raises(AgentSaid) as said:
-        site.roll(plan, crash)
+        site.roll(plan, once("health", crash))
     assert said.value.error["exit"] == 7
+    gate.open()
     new = site.target("three")
     found = site.host.call("preflight", {"plan": site.plan(new, old)})["findings"]
     assert [one["what"] for one in found if one["id"] == "unfinished" and plan["id"] in one["what"]]
     following = site.plan(new, old)
     started = site.host.call("rollout.start", {"plan": following})
-    assert started["settles"] == {plan["id"]: 2 * (5 + 15 + 3) + 3 + 60}
+    twice = 2 * (DEADLINES["stop"] + DEADLINES["ready"] + DEADLINES["generate"])
+    assert started["settles"] == {plan["id"]: twice + DEADLINES["free"] + 60}
     events, result = site.follow(following["id"])
     assert result["outcome"] == "done", result
     waits = [event for event in events if event["step"] == "settle" and event["state"] == "wait"]
@@ -417,16 +433,14 @@ def a_crashed_one_is_settled_by_the_next(site: Site) -> None:
 @scenario
 def aborted_in_the_middle(site: Site) -> None:
     old = site.deploy("good")
-    plan = site.plan(site.target("new", load=60), old, ready=60)
+    plan = site.plan(site.target("new", never=True), old, ready=LASTS_S)
 
-    def ask(event: Json) -> None:
-        if event["step"] == "health" and event["state"] == "begin":
-            assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"]
+    def ask() -> None:
+        assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"]
 
-    begun = time.monotonic()
-    _, result = site.roll(plan, ask)
+    _, result = site.roll(plan, once("health", ask))
     assert (result["outcome"], result["exit"], result["failed_step"]) == ("aborted", 6, "health"), result
-    assert time.monotonic() - begun < 30
+    assert result["seconds"]["health"] < LASTS_S / 2
     assert site.serves("good")
     assert site.unit_text(f"{site.slot}-new.service") is None
     assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"] is False
@@ -435,12 +449,9 @@ def aborted_in_the_middle(site: Site) -> None:
 @scenario
 def its_unit_is_stopped_in_the_middle(site: Site) -> None:
     old = site.deploy("good")
-
-    def stop(event: Json) -> None:
-        if event["step"] == "health" and event["state"] == "begin":
-            site.host.run(f"systemctl stop --no-block fleetctl-rollout-{site.slot}.service")
-
-    _, result = site.roll(site.plan(site.target("new", load=60), old, ready=60), stop)
+    stop = f"systemctl stop --no-block fleetctl-rollout-{site.slot}.service"
+    plan = site.plan(site.target("new", never=True), old, ready=LASTS_S)
+    _, result = site.roll(plan, once("health", lambda: site.host.run(stop)))
     assert (result["outcome"], result["exit"]) == ("aborted", 6), result
     assert site.serves("good")
 
@@ -494,26 +505,28 @@ def gpu_memory_is_not_freed(site: Site) -> None:
     site.gpus = [3]
     old = site.deploy("good")
     pid = int(site.show(old["unit"])["MainPID"])
-    gpus.occupy(site.host.name, 3, 40000, pid, "sglang::scheduler")
-    _events, result = site.roll(site.plan(site.target("new"), old, free=1.5))
-    gpus.release(site.host.name, 3)
+    with site.host.gpus:
+        gpus.occupy(site.host.name, 3, 40000, pid, "sglang::scheduler")
+        _events, result = site.roll(site.plan(site.target("new"), old, free=1.5))
+        gpus.release(site.host.name, 3)
     assert_back(site, old, result, "free")
     assert "GPU 3 still has 40000 MiB in use" in result["reason"]
-    assert result["seconds"]["free"] < 10
+    assert result["seconds"]["free"] < DEADLINES["free"]
 
 
 @scenario
 def a_gpu_is_dead_or_taken(site: Site) -> None:
     site.gpus = [4, 5, 6, 99]
-    gpus.lose(site.host.name, 4)
-    gpus.occupy(site.host.name, 5, 30000, 1, "python3")
-    gpus.occupy(site.host.name, 6, 30000)
-    found = site.host.call("preflight", {"plan": site.plan(site.target("one"))})["findings"]
-    for gpu in (5, 6):
-        gpus.release(site.host.name, gpu)
-    state = gpus.read(site.host.name)
-    state["gpus"][4]["error"] = ""
-    gpus.write(site.host.name, state)
+    with site.host.gpus:
+        gpus.lose(site.host.name, 4)
+        gpus.occupy(site.host.name, 5, 30000, 1, "python3")
+        gpus.occupy(site.host.name, 6, 30000)
+        found = site.host.call("preflight", {"plan": site.plan(site.target("one"))})["findings"]
+        for gpu in (5, 6):
+            gpus.release(site.host.name, gpu)
+        state = gpus.read(site.host.name)
+        state["gpus"][4]["error"] = ""
+        gpus.write(site.host.name, state)
     assert [one["id"] for one in found] == ["gpu-dead", "gpu-in-use", "gpu-memory-held", "gpu-missing"]
 
 
@@ -563,11 +576,14 @@ def the_old_one_cannot_come_back(site: Site) -> None:
     site.host.run(f"touch {flag}")
     old = site.deploy("one", more=f"ExecStartPre=/usr/bin/test -e {flag}\n")
 
-    def spoil(event: Json) -> None:
-        if event["step"] == "health" and event["state"] == "begin":
-            site.host.run(f"rm {flag}")
+    gate = site.gate()
 
-    _, result = site.roll(site.plan(site.target("two", load=1, tokens=3), old), spoil)
+    def spoil() -> None:
+        site.host.run(f"rm {flag}")
+        gate.open()
+
+    new = site.target("two", until=gate.path, tokens=3)
+    _, result = site.roll(site.plan(new, old), once("health", spoil))
     assert (result["outcome"], result["exit"]) == ("not-restored", 7), result
     assert "a person is needed" in result["fix"]
     assert old["unit"] in result["fix"]

@@ -9,9 +9,8 @@ import pytest
 
 from fleetctl.lab import gpus
 from tests.rollout_host.scenarios import Runner, named_in, scenario
-from tests.rollout_host.site import Json, Site, steps
-from tests.rollout_host.test_scenarios import kill_at
-from tests.transport.sshd import wait_for
+from tests.rollout_host.site import Json, Site, once, steps
+from tests.rollout_host.test_scenarios import LASTING, LASTS_S, kill_at
 
 EMPTYING = ["lock", "preflight", "record", "drain", "stop", "free", "commit"]
 
@@ -46,8 +45,7 @@ def empty(site: Site, old: Json) -> None:
 def cut_short_in_its_commit(site: Site, plan: Json) -> None:
     """Carry the plan out, and have its record end where its commit began."""
     site.roll(plan)
-    ended = f"systemctl is-active fleetctl-rollout-{site.slot}.service"
-    wait_for(lambda: site.host.run(ended, check=False).strip() in ("inactive", "failed", "unknown"))
+    site.wait_ended()
     folder = site.host.state / "rollouts" / plan["id"]
     lines = (folder / "events.jsonl").read_text().splitlines()
     begun = next(number for number, line in enumerate(lines) if '"commit"' in line)
@@ -73,14 +71,16 @@ def emptied_and_filled_again(site: Site) -> None:
 
 @scenario
 def emptied_once_its_requests_are_answered(site: Site) -> None:
-    old = site.deploy("one", slow=1.5)
-    ask = f'curl -s -m 10 -d \'{{"prompt": "slow", "max_tokens": 4}}\' 127.0.0.1:{site.port}/v1/completions'
+    gate = site.gate()
+    old = site.deploy("one", held=gate.path)
+    ask = f'curl -s -m 150 -d \'{{"prompt": "slow", "max_tokens": 4}}\' 127.0.0.1:{site.port}/v1/completions'
     answers: list[str] = []
     asking = threading.Thread(target=lambda: answers.append(site.host.run(ask, check=False)))
     asking.start()
     busy = f"until curl -s 127.0.0.1:{site.port}/metrics | grep -q 'running.* 1'; do sleep 0.05; done"
-    site.host.run(f'timeout 20 sh -c "{busy.replace("$", chr(92) + "$")}"')
-    empty(site, old)
+    site.host.run(f'timeout 120 sh -c "{busy.replace("$", chr(92) + "$")}"')
+    _, result = site.roll(site.plan(site.nothing(), old), once("drain", gate.open, "wait"))
+    assert result["outcome"] == "done", result
     asking.join()
     assert '"completion_tokens": 4' in answers[0]
     assert_empty(site, old)
@@ -100,22 +100,24 @@ def one_that_fails_to_start_leaves_an_emptied_slot_empty(site: Site) -> None:
 
 @scenario
 def emptying_aborted_while_it_stops(site: Site) -> None:
-    old = site.deploy("one", deaf=True)
-    plan = site.plan(site.nothing(), old)
+    gate = site.gate()
+    old = site.deploy("one", more=LASTING, deaf=gate.path)
+    plan = site.plan(site.nothing(), old, stop=LASTS_S)
 
-    def ask(event: Json) -> None:
-        if event["step"] == "stop" and event["state"] == "begin":
-            assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"]
+    def ask() -> None:
+        assert site.host.call("rollout.abort", {"id": plan["id"]})["asked"]
+        gate.open()
 
-    _, result = site.roll(plan, ask)
+    _, result = site.roll(plan, once("stop", ask))
     assert (result["outcome"], result["exit"]) == ("aborted", 6), result
     assert_untouched(site, old)
 
 
 @scenario
 def emptying_killed_while_it_stops(site: Site) -> None:
-    old = site.deploy("one", deaf=True)
-    _, result = site.roll(site.plan(site.nothing(), old), kill_at(site, "stop"))
+    gate = site.gate()
+    old = site.deploy("one", more=LASTING, deaf=gate.path)
+    _, result = site.roll(site.plan(site.nothing(), old, stop=LASTS_S), kill_at(site, "stop", gate))
     assert (result["outcome"], result["exit"]) == ("rolled-back", 6), result
     assert_untouched(site, old)
 
@@ -152,20 +154,22 @@ def emptied_also_where_its_gpu_is_dead_or_keeps_its_memory(site: Site) -> None:
     site.gpus = [7]
     old = site.deploy("one")
     pid = int(site.show(old["unit"])["MainPID"])
-    gpus.occupy(site.host.name, 7, 40000, pid, "sglang::scheduler")
-    _, result = site.roll(site.plan(site.nothing(), old, free=1))
-    gpus.release(site.host.name, 7)
+    with site.host.gpus:
+        gpus.occupy(site.host.name, 7, 40000, pid, "sglang::scheduler")
+        _, result = site.roll(site.plan(site.nothing(), old, free=1))
+        gpus.release(site.host.name, 7)
     assert result["outcome"] == "done", result
     assert "GPU 7 still has 40000 MiB in use" in result["reason"]
     assert "reset" in result["fix"]
     assert_empty(site, old)
     old = site.deploy("two")
-    gpus.lose(site.host.name, 7)
-    found = site.host.call("preflight", {"plan": site.plan(site.nothing(), old)})["findings"]
-    empty(site, old)
-    state = gpus.read(site.host.name)
-    state["gpus"][7]["error"] = ""
-    gpus.write(site.host.name, state)
+    with site.host.gpus:
+        gpus.lose(site.host.name, 7)
+        found = site.host.call("preflight", {"plan": site.plan(site.nothing(), old)})["findings"]
+        empty(site, old)
+        state = gpus.read(site.host.name)
+        state["gpus"][7]["error"] = ""
+        gpus.write(site.host.name, state)
     assert found == []
     assert_empty(site, old)
 

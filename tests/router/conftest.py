@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,20 @@ RestartSec=300ms
 WantedBy=multi-user.target
 """
 NUMBERS = itertools.count(1)
-DEADLINES = {"drain": 10, "stop": 4, "free": 5, "ready": 30, "generate": 10}
+DEADLINES = {"drain": 60, "stop": 30, "free": 60, "ready": 120, "generate": 60}
+
+
+class Gate:
+    """A file on the host that a stand-in waits for; shut at first."""
+
+    def __init__(self, state: Path, name: str) -> None:
+        self.path = f"/var/lib/fleetctl/{name}"
+        self._file = state / name
+        self._file.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        """Let pass who waits."""
+        self._file.touch()
 
 
 class Site:
@@ -126,7 +140,7 @@ class Site:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
         process = self.start(*words)
-        out, err = process.communicate(timeout=150)
+        out, err = process.communicate(timeout=240)
         assert process.returncode == expect, f"{' '.join(words)}: exit {process.returncode}\n{out}\n{err}"
         assert "Traceback" not in err
         return out + err
@@ -141,9 +155,17 @@ class Site:
         raise AssertionError(f"ended before {word!r}:\n{''.join(read)}")
 
     def status(self, host: str = "ct200", slot: str | None = None) -> dict[str, Any]:
-        """What ``fleetctl status`` says of the slot."""
-        slots = json.loads(self.run("status", host, "--json"))["hosts"][0]["slots"]
-        return dict(next(one for one in slots if one["slot"] == (slot or self.slot)))
+        """What ``fleetctl status`` says of the slot, once its service answers as soon as status wants it."""
+        end = time.monotonic() + 60
+        while True:
+            slots = json.loads(self.run("status", host, "--json"))["hosts"][0]["slots"]
+            found = dict(next(one for one in slots if one["slot"] == (slot or self.slot)))
+            if found["health"] != "no answer" or time.monotonic() > end:
+                return found
+
+    def gate(self, name: str) -> Gate:
+        """A gate of the slot's own on ct200."""
+        return Gate(self.lab.state("ct200"), f"gate-{self.slot}-{name}")
 
     def active(self, unit: str, host: str = "ct200") -> str:
         """systemd's word on a unit."""
@@ -170,4 +192,8 @@ def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     )
     for name in site.hosts:
         lab.run(name, f"systemctl stop '{mine}'; rm -f {files}; systemctl daemon-reload", check=False)
-        lab.run(name, f"rm -rf /var/lib/fleetctl/slots/{site.slot}*", check=False)
+        lab.run(
+            name,
+            f"rm -rf /var/lib/fleetctl/slots/{site.slot}* /var/lib/fleetctl/gate-{site.slot}-*",
+            check=False,
+        )

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 PAUSE_S = 0.008
 """Between a client's requests: the machine has swaps to do too."""
 
@@ -26,6 +26,7 @@ class Load:
     port: int
     clients: int = 4
     keep: bool = True
+    prompt: str = "one"
     answers: Counter[str] = field(default_factory=Counter)
     failed: list[str] = field(default_factory=list)
     refused: int = 0
@@ -37,10 +38,14 @@ class Load:
 
     def start(self) -> Load:
         """Begin, and wait for the first answers."""
-        for thread in self._threads:
-            thread.start()
+        self.begin()
         self.more(self.clients)
         return self
+
+    def begin(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
 
     @property
     def total(self) -> int:
@@ -62,7 +67,7 @@ class Load:
 
     def _ask(self) -> None:
         link: http.client.HTTPConnection | None = None
-        body = json.dumps({"prompt": "one", "max_tokens": 2, "user": "load"})
+        body = json.dumps({"prompt": self.prompt, "max_tokens": 2, "user": "load"})
         while not self._stop.is_set():
             try:
                 link = link or http.client.HTTPConnection(self.address, self.port, timeout=PATIENCE_S)

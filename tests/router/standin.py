@@ -1,6 +1,7 @@
 """A model server's stand-in that takes an engine's arguments; ``KNOBS`` in its environment says how it behaves.
 
-load (s until healthy) · slow (s that each completion takes) · tokens (most that a completion brings)
+load (s until healthy) · until (not healthy without this file) · door (does not listen without this file)
+slow (s that each completion takes) · tokens (most that a completion brings) · held (`held` waits for this file)
 die (s after which it dies) · lost (a rank that never joins the others)
 
 At SIGTERM it stops listening and finishes what it accepted; ``accepted N answered M`` (requests of a user) is its
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 KNOBS = json.loads(os.environ.get("KNOBS", "{}"))
 WORDS = sys.argv[1:]
@@ -29,6 +31,11 @@ PEERS = []
 
 def say(line):
     print(line, flush=True)
+
+
+def wait_for(path):
+    while not Path(path).exists():
+        time.sleep(0.02)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -49,7 +56,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/health":
-            ready = time.monotonic() - STARTED >= KNOBS.get("load", 0)
+            loaded = time.monotonic() - STARTED >= KNOBS.get("load", 0)
+            ready = loaded and Path(KNOBS.get("until", "/")).exists()
             self.answer(200 if ready else 503, {})
         elif self.path == "/v1/models":
             self.answer(200, {"data": [{"id": ARGUMENTS["served-model-name"]}]})
@@ -76,6 +84,8 @@ class Handler(BaseHTTPRequestHandler):
                 COUNTS["accepted"] += "user" in body
             ask_peers()
             time.sleep(KNOBS.get("slow", 0))
+            if body["prompt"] == "held":
+                wait_for(KNOBS["held"])
             brought = min(body["max_tokens"], KNOBS.get("tokens", 1 << 20))
             choice = {"text": ARGUMENTS["served-model-name"], "finish_reason": "length"}
             self.answer(200, {"choices": [choice], "usage": {"completion_tokens": brought}})
@@ -151,6 +161,7 @@ def main():
     if "die" in KNOBS:
         threading.Timer(KNOBS["die"], lambda: os._exit(1)).start()
     meet()
+    wait_for(KNOBS.get("door", "/"))
     server = Server((ARGUMENTS.get("host", "0.0.0.0"), int(ARGUMENTS["port"])), Handler)
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())

@@ -17,7 +17,7 @@ BOTH = ["ct200", "ct129"]
 def generates(site: Site) -> str:
     """Which service answers on the first node."""
     body = json.dumps({"prompt": "x", "max_tokens": 2})
-    ask = f"curl -s -m 5 -d '{body}' 127.0.0.1:{site.port}/v1/completions"
+    ask = f"curl -s -m 40 -d '{body}' 127.0.0.1:{site.port}/v1/completions"
     said = site.lab.run("ct200", ask, check=False).stdout
     return str(json.loads(said)["choices"][0]["text"]) if said else ""
 
@@ -125,6 +125,8 @@ def test_a_node_that_is_lost_at_the_last_gate(site: Site, seconds: int, expected
     site.service("small")
     site.run("deploy", "ct200", "--service", "small")
     site.spanning("big", BOTH, load=6)
+    deadlines = {"drain": 10, "stop": 4, "free": 5, "ready": 30, "generate": 10}
+    site.hosts["ct200"]["services"]["big"]["deadlines"] = deadlines
     command = site.start("swap", "small", "big", "--host", "ct200")
     wait_for(lambda: at_the_last_gate(site, "ct129"), 60)
     freeze_ssh(site, "ct129", seconds)

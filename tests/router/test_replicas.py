@@ -17,6 +17,7 @@ def test_replicas_are_swapped_one_by_one_and_no_request_fails(site: Site) -> Non
     site.run("deploy", "ct200", "--service", f"{site.slot}-front")
     site.run("deploy", "ct200", "--service", "one")
     load = Load(site.address(), site.port).start()
+    load.more(60)
     said = site.run("swap", "one", "two", "--host", "ct200")
     assert said.index(f"slot {site.slot} is two") < said.index(f"slot {site.slot}-2 is locked")
     assert "requests fail until" not in said

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,14 +74,14 @@ class Rented(Lab):
             stdout=subprocess.DEVNULL,
         )
         log = self.folder / "sshd.log"
-        wait_for(lambda: log.is_file() and "listening" in log.read_text(), 30)
+        wait_for(lambda: log.is_file() and "listening" in log.read_text(), 120)
 
     def address(self, name: str) -> str:
         """Where its sshd listens."""
         return "127.0.0.1"
 
     def run(
-        self, name: str, command: str, *, check: bool = True, timeout: float = 60
+        self, name: str, command: str, *, check: bool = True, timeout: float = 180
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the machine by ssh."""
         options = ["-F", "none", "-i", str(self.identity), "-p", str(self.port)]
@@ -112,14 +113,20 @@ class RentedSite(Site):
 
     lab: Rented
 
+    def service(self, name: str, template: str = "standin.service.j2", **knobs: Any) -> None:
+        """As any other, with all the time that a stalled machine takes."""
+        super().service(name, template, **knobs)
+        self.services[name]["deadlines"] = dict.fromkeys(("drain", "stop", "free", "ready", "generate"), 60)
+        self.write()
+
     def active(self, name: str) -> str:
         """supervisord's word on the service, once it is neither starting (its first second) nor stopping."""
-        for _ in range(50):
+        end = time.monotonic() + 60
+        while True:
             said = self.lab.supervisorctl(f"status {self.slot}-{name}").split()
-            if len(said) < 2 or said[1] not in ("STARTING", "STOPPING"):
-                break
+            if len(said) < 2 or said[1] not in ("STARTING", "STOPPING") or time.monotonic() > end:
+                return said[1] if len(said) > 1 else ""
             time.sleep(0.1)
-        return said[1] if len(said) > 1 else ""
 
 
 @pytest.fixture(scope="session")

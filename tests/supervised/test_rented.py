@@ -37,7 +37,7 @@ def test_one_that_dies_is_told_at_once_with_its_words_and_the_old_one_is_back(si
     site.run("deploy", "ct200")
     site.service("bad", die=0.3)
     said = site.run("swap", "good", "bad", expect=6)
-    assert "journal:" in said
+    assert "journal: dead at" in said
     assert site.active("good") == "RUNNING"
     assert site.generates()
 
@@ -56,11 +56,11 @@ def rollout_pid(site: RentedSite, which: str) -> int:
 
 def test_a_killed_rollout_is_undone_by_its_keeper(site: RentedSite) -> None:
     site.run("deploy", "ct200")
-    site.service("new", load=60)
+    site.service("new", never=True)
     process = site.start("swap", "good", "new")
     site.until(process, "health")
     site.lab.run("", f"kill -9 {rollout_pid(site, 'pid')}")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 6, out + err
     assert "KILL" in err
     assert (site.active("good"), site.active("new")) == ("RUNNING", "STOPPED")
@@ -69,11 +69,11 @@ def test_a_killed_rollout_is_undone_by_its_keeper(site: RentedSite) -> None:
 
 def test_with_its_keeper_killed_too_the_next_deploy_settles_it(site: RentedSite) -> None:
     site.run("deploy", "ct200")
-    site.service("new", load=60)
+    site.service("new", never=True)
     process = site.start("swap", "good", "new")
     site.until(process, "health")
     site.lab.run("", f"kill -9 {rollout_pid(site, 'keeper')} {rollout_pid(site, 'pid')}")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 7, out + err
     said = site.run("deploy", "ct200", "--service", "good")
     assert "settle: rollout" in said
@@ -88,7 +88,7 @@ def test_what_the_end_of_the_machine_cut_short_is_settled_when_supervisord_start
     site.run("deploy", "ct200")
     before = (site.lab.folder / f"disk/etc/systemd/system/{site.slot}-good.service").read_text()
     for name in ("new", "good"):  # another unit, and another text of the same one
-        site.service(name, load=60)
+        site.service(name, never=True)
         process = site.start("deploy", "ct200", "--service", name)
         site.until(process, "port")
         site.lab.stop()
@@ -97,7 +97,7 @@ def test_what_the_end_of_the_machine_cut_short_is_settled_when_supervisord_start
         site.lab.boot()
         records = site.lab.folder / "disk/var/lib/fleetctl/rollouts"
         last = max(records.glob(f"*-{site.slot}-*"))
-        wait_for((last / "result.json").exists, 60)
+        wait_for((last / "result.json").exists, 150)
         assert json.loads((last / "result.json").read_text())["outcome"] == "rolled-back"
         assert site.active("good") == "RUNNING"
         assert site.active("new") in ("STOPPED", "ERROR")
@@ -114,11 +114,11 @@ def test_what_the_end_of_the_machine_cut_short_is_settled_when_supervisord_start
 
 def test_aborted_by_the_operator(site: RentedSite) -> None:
     site.run("deploy", "ct200")
-    site.service("new", load=60)
+    site.service("new", never=True)
     process = site.start("swap", "good", "new")
     site.until(process, "health")
     process.send_signal(2)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 130, out + err
     assert site.active("good") == "RUNNING"
 
@@ -130,8 +130,8 @@ def test_a_killed_controller_leaves_the_rollout_to_the_machine(site: RentedSite)
     site.until(process, "stop")
     process.kill()
     process.communicate()
-    wait_for(lambda: site.active("new") == "RUNNING" and site.generates(), 30)
-    wait_for(lambda: site.active("good") == "STOPPED", 30)
+    wait_for(lambda: site.active("new") == "RUNNING" and site.generates(), 150)
+    wait_for(lambda: site.active("good") == "STOPPED", 150)
 
 
 def test_what_is_committed_starts_with_supervisord_and_nothing_else_does(site: RentedSite) -> None:
@@ -145,7 +145,7 @@ def test_what_is_committed_starts_with_supervisord_and_nothing_else_does(site: R
     assert "autostart=true" in programs["new"]
     pid = site.lab.supervisorctl(f"pid {site.slot}-new").strip()
     site.lab.run("", f"kill -9 {pid}")
-    wait_for(lambda: site.lab.supervisorctl(f"pid {site.slot}-new").strip() not in (pid, "0"), 20)
+    wait_for(lambda: site.lab.supervisorctl(f"pid {site.slot}-new").strip() not in (pid, "0"), 60)
 
 
 def test_a_user_secrets_limits_and_processes_that_left_their_parent(site: RentedSite) -> None:
@@ -180,7 +180,8 @@ def test_a_user_secrets_limits_and_processes_that_left_their_parent(site: Rented
     assert (said[0], said[4]) == ("daemon", "4321")
     assert site.lab.run("", "stat -c %U /var/lib/fleetctl-good").stdout.strip() == "daemon"
     mine = f"grep -lz 'SUPERVISOR_PROCESS_NAME={site.slot}-good' /proc/[0-9]*/environ 2>/dev/null | wc -l"
-    assert int(site.lab.run("", mine).stdout) == 2, "the server, and one that left it"
+    # The server, and one that left it; the process in between may take a moment to end.
+    wait_for(lambda: int(site.lab.run("", mine).stdout) == 2, 60)
     for path in ("/var/lib/fleetctl/supervised", f"{site.lab.folder}/conf.d"):
         assert 's"e$c' not in site.lab.run("", f"cat {path}/{site.slot}-good.*").stdout
     site.service("new")
