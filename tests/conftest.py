@@ -39,7 +39,7 @@ class Lab:
         return HostPaths(name).state
 
     def run(
-        self, name: str, command: str, *, check: bool = True, timeout: float = 300
+        self, name: str, command: str, *, check: bool = True, timeout: float = 180
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on a host by ssh."""
         done = hosts.run(self.hosts[name], command, timeout)

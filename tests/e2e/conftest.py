@@ -128,7 +128,9 @@ class Site:
 
     def until_on_host(self, look: str) -> None:
         """Until a command on the host succeeds."""
-        self.lab.run("ct200", f"for n in $(seq 1200); do {look} && exit 0; sleep 0.1; done; exit 1")
+        self.lab.run(
+            "ct200", f"for n in $(seq 1200); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=280
+        )
 
     def generates(self) -> bool:
         """Whether the slot answers a generation."""
