@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import fleetctl.standalone  # noqa: F401  says how torch's threads wait, before torch is imported
 from fleetctl.lab import gpus, hardware, hosts, inventory, network, record
 from fleetctl.lab.inventory import LabHost
 from fleetctl.lab.paths import IDENTITY, KNOWN_HOSTS, HostPaths
+
+# How long an example takes says only how busy the machine is.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 LAB_INVENTORY = Path(__file__).parents[1] / "inventories" / "lab"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -45,7 +46,7 @@ class Restoring(Interrupt):
             super()._on_sigint(signum, frame)
         else:
             self._warned = True
-            self._on_event({"step": "interrupt", "state": "info", "text": FIRST})
+            threading.Thread(target=self._say, args=(FIRST,), daemon=True).start()
 
 
 def remember(agent: Agent, host: Host, slot: str) -> Before:

@@ -37,6 +37,7 @@ from fleetctl.transport.agent import Agent, open_agent
 OnEvent = Callable[[dict[str, Any]], None]
 IDLE_EVERY_S = 0.2
 DRIFT_S = 0.05
+AT_ONCE_S = 0.001
 TREES = 4
 """Steps whose drafted trees the standalone server is asked for, once for each prompt; it costs it less than 1 ms."""
 
@@ -44,6 +45,14 @@ TREES = 4
 def clock_jump(wall: float, steady: float) -> float:
     """Seconds that the wall clock was set by, while a steady clock passed ``steady``; 0 for mere drift."""
     return wall - steady if abs(wall - steady) > DRIFT_S else 0.0
+
+
+def clocks() -> tuple[float, float, float]:
+    """The wall clock, a steady one and the CPU time, of one moment: on a busy machine two looks may be far apart."""
+    while True:
+        steady, wall, cpu = time.monotonic(), time.time(), time.process_time()
+        if time.monotonic() - steady < AT_ONCE_S:
+            return wall, steady, cpu
 
 
 @dataclass
@@ -168,16 +177,11 @@ class Session:
         kept = tally.before, tally.after
         self._unanswered = False
         before = exposition.fetch(way.base_url, way.socket)
-        clocks = time.time(), time.monotonic(), time.process_time()
+        began = clocks()
         try:
             requests = asyncio.run(self._requests(planned, suite, asked, rounds, placed, way))
         finally:
-            wall, steady, cpu = (
-                now - then
-                for now, then in zip(
-                    (time.time(), time.monotonic(), time.process_time()), clocks, strict=True
-                )
-            )
+            wall, steady, cpu = (now - then for now, then in zip(clocks(), began, strict=True))
             tally.before = exposition.added(tally.before, before)
             tally.after = exposition.added(tally.after, exposition.fetch(way.base_url, way.socket))
             tally.wall_s += steady

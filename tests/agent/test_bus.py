@@ -18,7 +18,7 @@ from tests.transport.sshd import SshSettings, TestHost
 
 FAILED, LOOSE = "fleetctl-test-bus-failed.service", "fleetctl-test-bus@a-b.service"
 UNITS = ["ssh.service", "systemd-journald.service", "no-such.service", FAILED, LOOSE]
-LOOSE_UNIT = "[Service]\\nExecStart=/bin/sleep 60\\nTimeoutStopSec=1h 2min 3s 4ms\\n"
+LOOSE_UNIT = "[Service]\\nExecStart=/bin/sleep 6000\\nTimeoutStopSec=1h 2min 3s 4ms\\n"
 PREPARE = f"""
 printf '{LOOSE_UNIT}' > /run/systemd/system/fleetctl-test-bus@.service
 systemd-run -q --unit={FAILED} false; systemctl daemon-reload; systemctl start {LOOSE}

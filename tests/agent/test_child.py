@@ -14,11 +14,12 @@ import pytest
 from fleetctl.agent.checks import Checks
 from fleetctl.agent.child import Children
 from fleetctl.agent.errors import AgentError
+from tests.transport.sshd import wait_for
 
 LEAVES = """
 import os, subprocess, sys
 for more in ({}, {"start_new_session": True}, {"start_new_session": True, "stdout": subprocess.DEVNULL}):
-    print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(77)"], **more).pid, flush=True)
+    print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **more).pid, flush=True)
 sys.exit(3)
 """
 
@@ -26,7 +27,7 @@ sys.exit(3)
 @pytest.fixture
 def children(tmp_path: Path) -> Iterator[Children]:
     fd = os.open(tmp_path, os.O_RDONLY)
-    yield Children(fd, lambda event: None, {"PATH": os.environ["PATH"]}, 30)
+    yield Children(fd, lambda event: None, {"PATH": os.environ["PATH"]}, 120)
     os.close(fd)
 
 
@@ -40,10 +41,9 @@ def is_running(pid: int) -> bool:
 def test_what_a_command_leaves_behind_is_ended_and_not_waited_for(children: Children) -> None:
     begin = time.monotonic()
     status, lines = children.run("step", [sys.executable, "-c", LEAVES], lambda: "leave")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
     assert (status, len(lines)) == (3, 3)
-    time.sleep(0.2)
-    assert [pid for pid in map(int, lines) if is_running(pid)] == []
+    wait_for(lambda: not any(is_running(pid) for pid in map(int, lines)))
 
 
 def test_all_that_a_command_says_is_kept_and_a_pipe_that_is_closed_early_is_no_end(
@@ -57,7 +57,7 @@ def test_all_that_a_command_says_is_kept_and_a_pipe_that_is_closed_early_is_no_e
 def test_a_command_has_a_limit_of_its_own(children: Children) -> None:
     before = set(Path("/proc/self/fd").iterdir())
     with pytest.raises(AgentError, match=r"step \(sleep\) has not ended within 0.3 s"):
-        children.run("step", ["sleep", "78"], lambda: "sleep", 0.3)
+        children.run("step", ["sleep", "600"], lambda: "sleep", 0.3)
     assert set(Path("/proc/self/fd").iterdir()) == before
 
 

@@ -84,13 +84,13 @@ def test_a_slots_state_names_what_is_looked_at(tmp_path: Path, monkeypatch: pyte
 
 def test_a_hanging_tool_holds_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\nexec sleep 60\n")
+    tool.write_text("#!/bin/sh\nexec sleep 600\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(cards, "SMI_S", -0.5)
     begin = time.monotonic()
     found = ask()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 60
     assert found["gpus"]["error"] == "no answer within 0.5 s"
     assert (found["gpus"]["gpus"], found["topology"]["links"], found["driver"]["cuda"]) == ([], {}, None)
     assert {"gpus", "cuda", "topology"} <= set(found["errors"])
@@ -104,7 +104,7 @@ def test_every_python_that_an_agent_runs_on(python: str) -> None:
         [python, "-c", code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": str(Path.cwd())},
     )
     assert done.returncode == 0, done.stderr

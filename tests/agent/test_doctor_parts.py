@@ -157,7 +157,7 @@ def test_toolkits_by_file_by_compiler_and_by_name(tmp_path: Path, monkeypatch: p
     said = {"cuda": {"version": "12.8.1"}, "cuda_nvcc": {"version": "12.8.93"}}
     first = toolkit(tmp_path, "cuda-12.8", said=said, nvcc="exit 1")
     toolkit(tmp_path, "cuda-13.0", nvcc="echo 'Cuda compilation tools, release 13.0, V13.0.88'")
-    toolkit(tmp_path, "cuda-11.4", nvcc="exec sleep 60")
+    toolkit(tmp_path, "cuda-11.4", nvcc="echo nothing")
     toolkit(tmp_path, "cuda-12.1", said=["odd"])
     (tmp_path / "cuda").symlink_to(first)
     (tmp_path / "cuda-samples").mkdir()
@@ -165,9 +165,7 @@ def test_toolkits_by_file_by_compiler_and_by_name(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setattr(toolkits.shutil, "which", lambda name: None)
-    begin = time.monotonic()
-    found = {Path(one["path"]).name: one for one in toolkits.toolkits(seconds=0.5)}
-    assert time.monotonic() - begin < 30
+    found = {Path(one["path"]).name: one for one in toolkits.toolkits(seconds=60)}
     assert {name: (one["version"], one["nvcc"]) for name, one in found.items()} == {
         "cuda-12.8": ("12.8", "12.8.93"),
         "cuda-13.0": ("13.0", "13.0.88"),
@@ -178,6 +176,17 @@ def test_toolkits_by_file_by_compiler_and_by_name(tmp_path: Path, monkeypatch: p
     assert found["cuda-12.8"]["links"] == [str(tmp_path / "cuda")]
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda-13.0"))
     assert [Path(one["path"]).name for one in toolkits.toolkits() if one["default"]] == ["cuda-13.0"]
+
+
+def test_a_compiler_that_hangs_costs_its_time_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolkit(tmp_path, "cuda-11.4", nvcc="exec sleep 600")
+    monkeypatch.setattr(toolkits, "LOCAL", tmp_path)
+    begin = time.monotonic()
+    (found,) = [one for one in toolkits.toolkits(seconds=0.5) if one["path"] == str(tmp_path / "cuda-11.4")]
+    assert time.monotonic() - begin < 60
+    assert (found["version"], found["nvcc"]) == ("11.4", None)
 
 
 def test_ptxas_of_an_environment_is_read_and_not_run(tmp_path: Path) -> None:
@@ -215,12 +224,12 @@ def test_no_text_breaks_the_mounts_reader(text: str) -> None:
 
 def test_a_part_that_is_late_or_fails_is_empty_and_says_why() -> None:
     parts = Parts()
-    parts.ask_within(0.1, "late", [], time.sleep, 10)
-    parts.ask_within(5, "wrong", {}, lambda: 1 / 0)
+    parts.ask_within(0.1, "late", [], time.sleep, 600)
+    parts.ask_within(60, "wrong", {}, lambda: 1 / 0)
     parts.ask("fine", None, lambda: 3)
     begin = time.monotonic()
     assert [parts.answer(name) for name in parts.names()] == [[], {}, 3]
-    assert time.monotonic() - begin < 9
+    assert time.monotonic() - begin < 60
     assert parts.errors == {"late": "no answer within 0.1 s", "wrong": "ZeroDivisionError: division by zero"}
 
 
@@ -244,14 +253,14 @@ def test_the_kernel_by_an_environments_torch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("exec sleep 60", "has not ended within 1 s"),
+        ("exec sleep 600", "has not ended within 1 s"),
         ("echo 'CUDA error: unspecified launch failure' >&2; exit 1", "unspecified launch failure"),
         ("kill -SEGV $$", "signal 11"),
         ("exit 4", "status 4"),
     ],
 )
 def test_a_kernel_that_hangs_or_fails(tmp_path: Path, body: str, words: str) -> None:
-    (found,) = deep.look([GPU], fake_python(tmp_path / "python", body), 1)
+    (found,) = deep.look([GPU], fake_python(tmp_path / "python", body), 1 if "sleep" in body else 60)
     assert (found["ok"], words in found["error"], found["by"]) == (False, True, "torch")
     assert found["driver_ok"] in (False, True)
 

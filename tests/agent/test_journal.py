@@ -13,7 +13,7 @@ from fleetctl.agent.journal import entry
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab
-from tests.transport.sshd import SshSettings, TestHost
+from tests.transport.sshd import SshSettings, TestHost, wait_for
 
 pytestmark = pytest.mark.lab
 UNIT = "fleetctl-test-journal.service"
@@ -62,18 +62,18 @@ def test_following_shows_what_comes_and_does_not_block_other_calls(lab: Lab, age
 
     thread = threading.Thread(target=follow)
     thread.start()
-    assert agent.call("history", limit=1, timeout=5) is not None
+    assert agent.call("history", limit=1) is not None
+    while seen.empty():
+        say(lab, "does it follow yet?")
     for word in ("first", "second"):
         say(lab, word)
-        while seen.get(timeout=5)["line"] != word:
+        while seen.get(timeout=120)["line"] != word:
             continue
     agent.close()
-    thread.join(5)
+    thread.join(120)
     assert not thread.is_alive()
-    assert (
-        "journalctl"
-        not in lab.run("ct200", "sleep 0.2; ps -eo args | grep follow | grep -v grep; true").stdout
-    )
+    followers = "ps -eo args | grep '[j]ournalctl.*follow'; true"
+    wait_for(lambda: not lab.run("ct200", followers).stdout)
 
 
 def test_a_unit_that_never_was(agent: Agent) -> None:

@@ -22,8 +22,12 @@ from fleetctl.agent import __main__ as program
 from fleetctl.agent.calls import CALLS, find
 from fleetctl.transport.payload import payload
 from tests.agent.pythons import pythons
+from tests.agent.test_child import is_running
+from tests.transport.sshd import wait_for
 
 PYTHONS = pythons()
+NOW_S = 30.0
+"""Half of the silence after which an agent ends in any case."""
 SOURCES = sorted(Path(fleetctl.agent.__file__).parent.glob("*.py"))
 
 
@@ -91,7 +95,7 @@ def test_facts_on_every_python(python: str, packed: Path) -> None:
     assert agent.ask("history")["result"] == []
     assert agent.process.stdin
     agent.process.stdin.close()
-    agent.process.wait(2)
+    agent.process.wait(NOW_S)
 
 
 @pytest.mark.parametrize("python", PYTHONS)
@@ -173,7 +177,7 @@ def test_what_needs_root_is_an_error_with_its_path_and_no_bug(packed: Path) -> N
     agent.stdout.readline()
     error = json.loads(agent.stdout.readline())["error"]
     agent.stdin.close()
-    agent.wait(5)
+    agent.wait(NOW_S)
     assert (error["exit"], error["where"]) == (5, "/fleetctl-none")
     assert error["what"].startswith("needs root: Permission denied for user ")
     assert "ssh: {user: root}" in error["fix"]
@@ -191,7 +195,7 @@ def test_a_line_in_pieces_and_several_in_one(served: Served) -> None:
 def test_the_end_of_stdin_ends_the_agent_and_its_children(tmp_path: Path, packed: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 300\n")
+    (tools / "nvidia-smi").write_text("#!/bin/sh\nexec sleep 3000\n")
     (tools / "nvidia-smi").chmod(0o755)
     agent = subprocess.Popen(
         [sys.executable, str(packed), "serve"],
@@ -204,7 +208,7 @@ def test_the_end_of_stdin_ends_the_agent_and_its_children(tmp_path: Path, packed
     agent.stdout.readline()
     agent.stdin.write(b'{"id": 1, "call": "facts"}\n')
     agent.stdin.flush()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 120
     pids: list[int] = []
     while not pids and time.monotonic() < end:
         for children in Path(f"/proc/{agent.pid}/task").glob("*/children"):
@@ -212,26 +216,23 @@ def test_the_end_of_stdin_ends_the_agent_and_its_children(tmp_path: Path, packed
                 pids += [int(pid) for pid in children.read_text().split()]
     assert pids
     agent.stdin.close()
-    agent.wait(2)
-    time.sleep(0.1)
-    for pid in pids:
-        state = Path(f"/proc/{pid}/stat")
-        assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    agent.wait(NOW_S)
+    wait_for(lambda: not any(is_running(pid) for pid in pids))
 
 
 def test_a_silent_controller_ends_the_agent(packed: Path) -> None:
     code = (
         "import sys; sys.argv = ['agent', 'serve']; sys.path.insert(0, %r)\n"
-        "from fleetctl.agent import serve\nserve.SILENCE_S = 0.5\nserve.serve()"
+        "from fleetctl.agent import serve\nserve.SILENCE_S = 7\nserve.serve()"
     )
     agent = subprocess.Popen(
         [sys.executable, "-I", "-c", code % str(packed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert agent.stdin and agent.stdout
     agent.stdout.readline()
-    for _ in range(4):
-        time.sleep(0.25)
+    for _ in range(9):
+        time.sleep(1)
         agent.stdin.write(b"\n")
         agent.stdin.flush()
     assert agent.poll() is None
-    assert agent.wait(2) == -signal.SIGKILL
+    assert agent.wait(60) == -signal.SIGKILL

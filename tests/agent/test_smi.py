@@ -199,17 +199,17 @@ def test_a_field_that_the_driver_does_not_know_is_asked_without(tool: Path) -> N
         "echo '0, A'\n"
     )
     tool.chmod(0o755)
-    answer = smi.ask("--query-gpu", ["index", "ecc.x", "name"], 5)
+    answer = smi.ask("--query-gpu", ["index", "ecc.x", "name"], 60)
     assert (answer.rows, answer.error, answer.unknown) == ([{"index": "0", "name": "A"}], None, ["ecc.x"])
 
 
 def test_a_tool_that_hangs_or_lies_costs_its_time_and_no_more(tool: Path) -> None:
-    tool.write_text("#!/bin/sh\nexec sleep 30\n")
+    tool.write_text("#!/bin/sh\nexec sleep 600\n")
     tool.chmod(0o755)
     found = cards.look(0.3)
     assert (found["gpus"], "within 0.3 s" in found["error"]) == ([], True)
     tool.write_text("\x7fELF not really")
-    assert cards.look(2)["error"]
+    assert cards.look(60)["error"]
 
 
 def test_what_only_the_header_tells(tool: Path) -> None:
@@ -217,7 +217,7 @@ def test_what_only_the_header_tells(tool: Path) -> None:
         '#!/bin/sh\n[ "$1" = --version ] && { echo bad option; exit 2; }\necho "| CUDA Version: 12.4 |"\n'
     )
     tool.chmod(0o755)
-    assert cards.supported_cuda(5) == "12.4"
+    assert cards.supported_cuda(60) == "12.4"
 
 
 def test_the_labs_tool_knows_every_field_that_is_asked() -> None:

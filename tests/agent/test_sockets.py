@@ -6,8 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,18 +70,28 @@ port = door.getsockname()[1]
 socket.send_fds(here, [b"door"], [door.fileno()])
 door.close()
 print(port, flush=True)
-time.sleep(0.06)
+sys.stdin.readline()
 kept = socket.recv_fds(there, 4, 1)
+print("kept", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_socket_on_its_way_between_processes_is_looked_for_again() -> None:
+def test_a_socket_on_its_way_between_processes_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", HANDED]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None
-        owner = net.port_owner(int(first.stdout.readline()))
-        assert owner is not None and owner["pid"] == first.pid
+        assert first.stdout is not None and first.stdin is not None
+        port = int(first.stdout.readline())
+        looks = []
+
+        def pause(seconds: float) -> None:
+            looks.append(seconds)
+            print("take it", file=first.stdin, flush=True)
+            assert first.stdout is not None and first.stdout.readline() == "kept\n"
+
+        monkeypatch.setattr(net, "time", SimpleNamespace(sleep=pause))
+        owner = net.port_owner(port)
+        assert owner is not None and owner["pid"] == first.pid and len(looks) == 1
 
 
 def test_many_listeners_and_no_connection() -> None:
@@ -91,12 +101,9 @@ def test_many_listeners_and_no_connection() -> None:
         with socket.create_connection(("127.0.0.1", min(ports))) as near:
             found = {one.port for one in sockets.listeners()}
             assert ports <= found and near.getsockname()[1] not in found
-            for _ in range(20):
-                proc, asked = set(sockets.from_proc()), set(sockets.listeners())
-                if proc == asked:
-                    break
-                time.sleep(0.1)  # others on this machine come and go
-            assert proc == asked
+            # Others on this machine come and go: what is there in two looks is there in the one between.
+            looks = [set(look()) for look in 2 * (sockets.from_proc, sockets.listeners)]
+            assert looks[0] & looks[2] <= looks[1] and looks[1] & looks[3] <= looks[2]
     finally:
         for door in doors:
             door.close()

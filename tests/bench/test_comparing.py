@@ -114,7 +114,7 @@ def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
 
     def fleetctl(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fleetctl", "--fleet", str(tmp_path), "bench", *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
     slower = fleetctl("compare", "aaaa", "last", "--json")
     assert slower.returncode == Exit.PREFLIGHT and json.loads(slower.stdout)["slower"]

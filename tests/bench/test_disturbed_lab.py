@@ -8,20 +8,20 @@ import json
 import pytest
 
 from fleetctl.bench.records import glance, recordings
-from tests.bench.test_bench_lab import fleet, last, serving, wait_for_stream  # noqa: F401
+from tests.bench.test_bench_lab import fleet, last, process_waits, serving  # noqa: F401
 from tests.e2e.conftest import Site, site  # noqa: F401
 from tests.warm import Command
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 
 
-def measuring(fleet: Site, *words: str) -> Command:  # noqa: F811
-    """A bench of ``slow`` and ``fast`` whose first request is in flight at ``slow``."""
-    fleet.service("slow", address="0.0.0.0", itl=0.2)
+def measuring(fleet: Site, *words: str, itl: float = 2) -> Command:  # noqa: F811
+    """A bench of ``slow`` and ``fast`` whose first request is in flight at ``slow``, for 12 times ``itl``."""
+    fleet.service("slow", address="0.0.0.0", itl=itl)
+    fleet.services["slow"]["deadlines"]["drain"] = 5
+    fleet.write()
     process = fleet.start("bench", "ct200", "slow", "fast", "--suite", "quick", *words)
-    active = f"systemctl is-active -q {fleet.slot}-slow.service"
-    fleet.lab.run("ct200", f"for n in $(seq 600); do {active} && exit 0; sleep 0.1; done; exit 1", timeout=90)
-    wait_for_stream(fleet)
+    process_waits(fleet, "slow")
     return process
 
 
@@ -33,7 +33,7 @@ def ends(fleet: Site) -> dict[str, tuple[str, str]]:  # noqa: F811
 def test_a_swap_under_it_fails_the_point_and_its_requests_do_not_count(fleet: Site) -> None:  # noqa: F811
     process = measuring(fleet, "--repeats", "1")
     fleet.run("swap", "slow", "good", "--host", "ct200")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 5 and "Traceback" not in err, out + err
     outcome, why = ends(fleet)["slow"]
     assert outcome == "failed" and f"of {getpass.getuser()})" in why, why
@@ -47,9 +47,9 @@ def test_a_swap_under_it_fails_the_point_and_its_requests_do_not_count(fleet: Si
 
 
 def test_a_restart_under_it_fails_the_point(fleet: Site) -> None:  # noqa: F811
-    process = measuring(fleet, "--repeats", "1", "--json")
+    process = measuring(fleet, "--repeats", "1", "--json", itl=1)
     fleet.lab.run("ct200", f"systemctl restart {fleet.slot}-slow.service")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 5, out + err
     failed = json.loads(out.splitlines()[-1])["outcome"]["failed"]
     assert [error["what"].endswith("slow.service was restarted") for error in failed.values()] == [True]
@@ -59,7 +59,7 @@ def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa
     (fleet.folder / "playbooks/bench/own.txt").write_text("".join(f"Say {n}.\n" for n in range(8)))
     process = measuring(fleet, "--repeats", "3", "--order", "blocks")
     fleet.lab.run("ct200", f"systemctl stop {fleet.slot}-slow.service")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 5, out + err
     outcome, why = ends(fleet)["slow"]
     assert outcome == "failed" and "does not run any more: it is" in why
@@ -82,12 +82,15 @@ def test_others_see_who_measures_until_it_is_over_or_killed(fleet: Site) -> None
     )
     process.kill()
     process.communicate(timeout=60)
-    look = f"flock -n /run/fleetctl/{fleet.slot}.measured true"
-    fleet.lab.run("ct200", f"for n in $(seq 100); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=60)
+    fleet.until_on_host(f"flock -n /run/fleetctl/{fleet.slot}.measured true")
     assert "being measured" not in fleet.run("status", "ct200")
+    metrics = f"curl -s -m 60 127.0.0.1:{fleet.port}/metrics"
+    fleet.until_on_host(
+        f"{metrics} | grep -q '^fleetctl_requests_running 0'"
+    )  # the killed one's stream is over
 
     process = measuring(fleet, "--repeats", "1")
     assert f"is {words}" in fleet.run("swap", "slow", "good", "--host", "ct200")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 5 and words not in out + err, out + err
     assert "being measured" not in fleet.run("status", "ct200")

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +18,7 @@ from fleetctl.bench import aiperf
 from fleetctl.bench.client import Ask, Limits
 from fleetctl.bench.loadgen import LoadGenerator, load_generator
 from fleetctl.errors import Exit, FleetError
+from tests.transport.sshd import wait_for
 
 EXPORT = Path(__file__).parent / "data" / "aiperf-raw.jsonl"
 KINDS = [
@@ -105,13 +109,22 @@ def test_one_that_fails_says_its_last_lines(tmp_path: Path) -> None:
 def test_one_that_never_ends_is_ended_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.bench.loadgen.START_S", 0.5)
-    generator = _program(tmp_path, f"sleep 300 & echo $! > {tmp_path}/child; wait")
+    child = tmp_path / "child"
+    hours = itertools.count(step=3600)
+    clock = SimpleNamespace(monotonic=lambda: next(hours) if child.exists() else 0, sleep=time.sleep)
+    monkeypatch.setattr("fleetctl.bench.loadgen.time", clock)
+    generator = _program(tmp_path, f"sleep 3000 & echo $! > {tmp_path}/new; mv {tmp_path}/new {child}; wait")
     with pytest.raises(FleetError, match="was not done after"):
         generator.load("http://127.0.0.1:1", "m", _asks(1), 1, 0.0, Limits(total=0.5))
-    child = int((tmp_path / "child").read_text())
-    status = Path(f"/proc/{child}/stat")
-    assert not status.exists() or " Z " in status.read_text()
+    pid = int(child.read_text())
+    wait_for(lambda: not runs(pid))
+
+
+def runs(pid: int) -> bool:
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
 
 
 def test_one_on_the_path_is_taken_and_an_unknown_one_refused(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetctl.bench import session
 from fleetctl.bench.asks import Round, calibration, characters_a_token, filler
 from fleetctl.bench.points import choose_services, copies, gpus_for, plan_bench
 from fleetctl.bench.prompts import Message, Prompt
@@ -173,3 +175,18 @@ def test_prompts_are_filled_up_to_the_length_wanted() -> None:
 def test_a_clock_that_is_set_is_told_from_one_that_drifts() -> None:
     assert clock_jump(3605.0, 5.0) == 3600.0 and clock_jump(-3595.0, 5.0) == -3600.0
     assert clock_jump(5.01, 5.0) == 0.0
+
+
+def test_clocks_are_read_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process stalls between two looks, twice: no clock was set."""
+    now, stalls = 100.0, [3.0, 0.0, 0.0, 0.0, 7.0, 0.0]
+
+    def look() -> float:
+        nonlocal now
+        now += stalls.pop() if stalls else 0.0
+        return now
+
+    clock = SimpleNamespace(monotonic=look, time=lambda: 1000 + look(), process_time=lambda: 1.0)
+    monkeypatch.setattr(session, "time", clock)
+    wall, steady, _ = session.clocks()
+    assert wall - steady == 1000 and not stalls

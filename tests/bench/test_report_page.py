@@ -129,7 +129,7 @@ def test_a_browser_shows_it_without_scrolling_sideways(
         *(["--blink-settings=preferredColorScheme=0"] if dark else []),
         *("--dump-dom", file.as_uri()),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL)
     found = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
     said = dict(line.split(" ", 1) for line in found.group(1).splitlines())

@@ -15,7 +15,7 @@ from tests.bench.synthetic import FOUR
 def fleetctl(fleet: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The verb, run in the fleet's folder."""
     command = [sys.executable, "-m", "fleetctl", "--fleet", str(fleet), "report", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=fleet)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=fleet)
 
 
 def test_a_run_becomes_a_page_beside_its_records(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from fleetctl.bench.records import Recording, load, recordings
 from tests.bench.test_bench_lab import serving, wait_for_stream
 from tests.e2e.conftest import TEMPLATE, Site, site  # noqa: F401
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(300)]
-CURVE = {"4": 0.012, "8": 0.006, "32": 0.03}
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+CURVE = {"4": 0.2, "8": 0.02, "32": 0.3}
+"""Ten times apart: what else the machine does in a request changes no verdict."""
 KNOBS = '{{ variables["KNOBS"] | word }}'
 DRAFTING = TEMPLATE.replace(KNOBS, KNOBS + ' {{ command[3:] | map("word") | join(" ") }}')
 
@@ -28,7 +29,7 @@ def fleet(site: Site) -> Site:  # noqa: F811
     suite = "prompts: own.txt\nmax_tokens: 12\nrepeats: 2\nvary: {budget: [8, 4, 32]}\nservices: [tree]\n"
     (suites / "quick.yaml").write_text(suite)
     drafting(site, CURVE)
-    site.service("good", address="0.0.0.0", itl=0.02)
+    site.service("good", address="0.0.0.0", itl=0.2)
     site.run("deploy", "ct200", "--service", "good")
     return site
 
@@ -71,13 +72,13 @@ def test_each_point_is_measured_once_and_the_slow_one_stopped(fleet: Site) -> No
     assert "nothing is left" in fleet.run("sweep", "ct200", "quick", "--plan")
     plan = json.loads(fleet.run("sweep", "ct200", "quick", "--plan", "--json", "--again", expect=10))["plan"]
     assert len(plan["points"]) == 3 and plan["requests"] == 27
-    drafting(fleet, {**CURVE, "32": 0.001}, once=f"/run/once-{fleet.slot}")
+    drafting(fleet, {**CURVE, "32": 0.01}, once=f"/run/once-{fleet.slot}")
     plan = json.loads(fleet.run("sweep", "ct200", "quick", "--plan", "--json", expect=10))["plan"]
     assert plan["requests"] == 27, "another environment variable makes other services"
 
 
 def test_after_a_kill_it_goes_on_and_brings_back_what_stood_there_first(fleet: Site) -> None:
-    drafting(fleet, {**CURVE, "4": 0.3})
+    drafting(fleet, {**CURVE, "4": 0.5, "32": 0.1})
     process = fleet.start("sweep", "ct200", "quick", "--repeats", "1")
     fleet.until(process, f"ct200/{fleet.slot}/tree?budget=8@c1 round 1")
     wait_for_stream(fleet)
@@ -95,12 +96,12 @@ def test_after_a_kill_it_goes_on_and_brings_back_what_stood_there_first(fleet: S
 
 
 def test_interrupted_it_keeps_what_it_has_and_goes_on_with_the_same_point(fleet: Site) -> None:
-    drafting(fleet, {**CURVE, "4": 0.3})
+    drafting(fleet, {**CURVE, "4": 0.5, "32": 0.1})
     process = fleet.start("sweep", "ct200", "quick", "--repeats", "1")
     fleet.until(process, f"ct200/{fleet.slot}/tree?budget=8@c1 round 1")
     wait_for_stream(fleet)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=280)
     assert process.returncode == 130 and "Traceback" not in err, out + err
     assert ends(last(fleet)) == {8: "done", 4: "interrupted"} and serving(fleet) == "good"
     plan = json.loads(fleet.run("sweep", "ct200", "quick", "--repeats", "1", "--plan", "--json", expect=10))
@@ -113,7 +114,7 @@ def test_tune_finds_the_budget_and_its_choice_holds_on_prompts_held_out(fleet: S
     suite = fleet.folder / "playbooks/bench/quick.yaml"
     suite.write_text(suite.read_text().replace("[8, 4, 32]", "[8, 32]"))
     process = fleet.start("tune", "ct200", "--suite", "quick", "--looks", "2", "--json")
-    out, err = process.communicate(timeout=250)
+    out, err = process.communicate(timeout=800)
     assert process.returncode == 0, out + err
     found = json.loads(out.splitlines()[-1])["outcome"]
     assert found["advice"] == found["choice"] == f"ct200/{fleet.slot}/tree?budget=8@c1"

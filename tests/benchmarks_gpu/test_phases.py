@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from benchmarks.gpu.arms import ddtree, dflash
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.server import Arm
 from benchmarks.gpu.texts import prompts
+from tests.transport.sshd import free_port
 
 STANDIN = Path(__file__).parent / "standin"
 MODEL, DRAFTER = Path("/model"), Path("/drafter")
@@ -31,9 +31,7 @@ def standin(monkeypatch: pytest.MonkeyPatch) -> None:
     made = server.Server.__init__
 
     def at_a_free_port(self: server.Server, arm: Arm, model: Path, port: int, *rest: object) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            made(self, arm, model, probe.getsockname()[1], *rest)  # type: ignore[arg-type]
+        made(self, arm, model, free_port(), *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(server.Server, "__init__", at_a_free_port)
 
@@ -56,9 +54,9 @@ def test_equal_texts_are_equal_and_a_difference_is_judged_by_its_gap(tmp_path: P
 
 def test_speed_keeps_what_it_has_and_goes_on_with_what_is_missing(tmp_path: Path) -> None:
     arms = [Arm("linear", dflash(DRAFTER)), Arm("tree-15", ddtree(DRAFTER, budget=15))]
-    first = speed.measure(MODEL, DRAFTER, tmp_path, arms[:1], tokens=8, minutes=0.02)
+    first = speed.measure(MODEL, DRAFTER, tmp_path, arms[:1], tokens=8, minutes=10)
     kept = first["arms"]["linear"]
-    again = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=0.02)["arms"]
+    again = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=10)["arms"]
     assert again["linear"] == kept
     figures = again["tree-15"]
     assert figures["five"]["accepted_length"] == 4.0
@@ -98,20 +96,20 @@ def test_a_run_that_is_cut_off_keeps_its_rounds_and_measures_the_arm_anew(
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(speed._Measuring, "finish", cut_off)
-        speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=0.05)
+        speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=10)
     kept = json.loads((tmp_path / "speed.json").read_text())["arms"]
     for name in ("linear", "tree-15"):
         assert kept[name]["unfinished"] and len(kept[name]["runs"]) >= 15
         assert kept[name]["five"]["tokens_per_second"] > 0
         assert not Results(tmp_path, "speed").has(name)
-    again = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=0.05)["arms"]
+    again = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=10)["arms"]
     assert "unfinished" not in again["linear"]
     assert not list((tmp_path / "servers").iterdir()), "no server is left"
 
 
 def test_a_server_that_dies_loses_its_arm_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arms = [Arm("linear", dflash(DRAFTER)), Arm("dead", ("--dies",)), Arm("tree", ddtree(DRAFTER))]
-    found = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=0.1)["arms"]
+    found = speed.measure(MODEL, DRAFTER, tmp_path, arms, tokens=8, minutes=10)["arms"]
     assert "dead: LOST: " in capsys.readouterr().out
     assert not Results(tmp_path, "speed").has("dead")
     assert all("unfinished" not in found[name] for name in ("linear", "tree"))
@@ -121,13 +119,13 @@ SLEEPERS = """
 import subprocess, sys, time
 from pathlib import Path
 from benchmarks.gpu import leftovers
-sleep = "import time; time.sleep(600)"
+sleep = "import time; time.sleep(6000)"
 child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"
 server = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
 time.sleep(0.5)
 leftovers.record(Path(sys.argv[1]), server.pid, "left")
 print(server.pid, flush=True)
-time.sleep(600)
+time.sleep(6000)
 """
 
 
@@ -141,15 +139,15 @@ def test_a_killed_runs_servers_are_ended_with_their_children_and_nobody_elses(tm
     group = int(owner.stdout.readline())
     began = leftovers.started(group)
     assert began is not None
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while len(leftovers.members(group, began)) < 2 and time.monotonic() < until:
         time.sleep(0.1)
     assert len(leftovers.members(group, began)) == 2
     assert leftovers.end_earlier(tmp_path) == [], "its benchmark still runs"
     owner.send_signal(signal.SIGKILL)
-    owner.wait(10)
+    owner.wait(60)
     os.kill(group, signal.SIGKILL)  # the launcher alone: its child outlives it, as a scheduler does
-    until = time.monotonic() + 20
+    until = time.monotonic() + 120
     while leftovers.started(group) is not None and time.monotonic() < until:
         time.sleep(0.1)
     assert leftovers.end_earlier(tmp_path) == ["left"]
@@ -158,7 +156,9 @@ def test_a_killed_runs_servers_are_ended_with_their_children_and_nobody_elses(tm
 
 
 def test_a_number_that_went_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    stranger = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(6000)"], start_new_session=True
+    )
     try:
         path = leftovers.record(tmp_path, stranger.pid, "old")
         kept = json.loads(path.read_text())
@@ -167,7 +167,7 @@ def test_a_number_that_went_to_a_stranger_is_left_alone(tmp_path: Path) -> None:
         assert stranger.poll() is None
     finally:
         stranger.kill()
-        stranger.wait(10)
+        stranger.wait(60)
 
 
 def test_arms_are_chosen_by_name() -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def in_terminal(code: str, *arguments: str, columns: int = 200, **variables: str
                     break
                 out += chunk
     os.close(main)
-    return Said(child.wait(timeout=10), out.decode().replace("\r\n", "\n"))
+    return Said(child.wait(timeout=60), out.decode().replace("\r\n", "\n"))
 
 
 def _environment(variables: dict[str, str]) -> dict[str, str]:

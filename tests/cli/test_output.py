@@ -123,7 +123,7 @@ def test_a_reader_that_leaves_changes_neither_the_work_nor_its_exit_code() -> No
         ["bash", "-c", f"{python} | head -1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, '{"n": 0}\n', "")
 
@@ -131,7 +131,9 @@ def test_a_reader_that_leaves_changes_neither_the_work_nor_its_exit_code() -> No
 def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing() -> None:
     code = "from fleetctl.cli.output import Output\nOutput().line('\\xe9 \\u2713')"
     python = f"{sys.executable} -c {shlex.quote(code)}"
-    full = subprocess.run(["bash", "-c", f"{python} > /dev/full"], capture_output=True, text=True, timeout=60)
+    full = subprocess.run(
+        ["bash", "-c", f"{python} > /dev/full"], capture_output=True, text=True, timeout=240
+    )
     assert (full.returncode, full.stderr) == (0, "error: the output is lost: No space left on device\n")
     verb = f"{sys.executable} -m fleetctl hosts"
     for options in ("", " --json"):
@@ -139,12 +141,12 @@ def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing()
             ["bash", "-c", f"{verb}{options} > /dev/full"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             env=FLEET,
         )
         assert (lost.returncode, lost.stderr) == (1, "error: the output is lost: No space left on device\n")
     plain = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    said = subprocess.run(["bash", "-c", python], capture_output=True, text=True, timeout=60, env=plain)
+    said = subprocess.run(["bash", "-c", python], capture_output=True, text=True, timeout=240, env=plain)
     assert (said.returncode, said.stdout) == (0, "\\xe9 \\u2713\n")
 
 
@@ -158,11 +160,11 @@ def test_a_full_disk_is_said_and_an_encoding_that_lacks_a_letter_loses_nothing()
 )
 def test_a_closed_stream_is_refused_in_a_line(closing: str, out: str, err: str) -> None:
     verb = f"{sys.executable} -m fleetctl hosts --json {closing}"
-    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=60, env=FLEET)
+    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=240, env=FLEET)
     assert (said.returncode, said.stdout, said.stderr) == (2, out, err)
 
 
 def test_a_verb_whose_reader_leaves_is_quiet_and_done() -> None:
     verb = f"{sys.executable} -m fleetctl hosts --json | true; exit ${{PIPESTATUS[0]}}"
-    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=60, env=FLEET)
+    said = subprocess.run(["bash", "-c", verb], capture_output=True, text=True, timeout=240, env=FLEET)
     assert (said.returncode, said.stderr) == (0, "")

@@ -45,7 +45,7 @@ def fleetctl(*words: str) -> subprocess.CompletedProcess[str]:
         "facts",
         *words,
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=280)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 
@@ -137,7 +137,7 @@ def test_an_nvidia_smi_that_hangs(host: str) -> None:
     gpus.hang(host)
     begin = time.monotonic()
     found = ask()
-    assert time.monotonic() - begin < 40
+    assert time.monotonic() - begin < 120
     assert "no answer from nvidia-smi" in found["gpus"]["error"]
     assert found["memory"]["total"] > 0 and found["units"]
 

@@ -29,6 +29,14 @@ WantedBy=multi-user.target
 """
 PORTS = itertools.count(32001)
 VENV = "/var/lib/fleetctl/standin-venv"
+NOT_NEVER = 'not KNOBS.get("never")'
+
+
+def standin() -> str:
+    """The stand-in with one more knob: ``shut``, a file; while it is there, the server is not healthy."""
+    text = STANDIN.read_text()
+    assert text.count(NOT_NEVER) == 1
+    return text.replace(NOT_NEVER, f'{NOT_NEVER} and not os.path.exists(KNOBS.get("shut", ""))')
 
 
 class Site:
@@ -39,6 +47,7 @@ class Site:
         self.folder = folder
         self.port = next(PORTS)
         self.slot = f"e{self.port}"
+        self.gate = f"/run/held-{self.slot}"
         self.services: dict[str, dict[str, Any]] = {}
         self.ssh = {
             "hostname": lab.address("ct200"),
@@ -64,9 +73,17 @@ class Site:
             "template": template,
             "env": {"KNOBS": json.dumps(knobs)},
             "probe": {"prompt": "one", "max_tokens": 8},
-            "deadlines": {"drain": 3, "stop": 5, "free": 3, "ready": 20, "generate": 3},
+            "deadlines": {"drain": 30, "stop": 30, "free": 60, "ready": 600, "generate": 60},
         }
         self.write()
+
+    def hold(self) -> None:
+        """From now on a service with the knob ``shut=site.gate`` is not healthy, until ``release``."""
+        self.lab.run("ct200", f"touch {self.gate}")
+
+    def release(self) -> None:
+        """Let what is held be healthy."""
+        self.lab.run("ct200", f"rm -f {self.gate}")
 
     def write(self) -> None:
         """Write the inventory."""
@@ -89,7 +106,7 @@ class Site:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its output, both streams, after checking its exit code."""
         process = self.start(*words)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=280)
         assert process.returncode == expect, f"{' '.join(words)}: exit {process.returncode}\n{out}\n{err}"
         assert "Traceback" not in err
         return out + err
@@ -109,10 +126,16 @@ class Site:
             "ct200", f"systemctl is-active {self.slot}-{name}.service", check=False
         ).stdout.strip()
 
+    def until_on_host(self, look: str) -> None:
+        """Until a command on the host succeeds."""
+        self.lab.run(
+            "ct200", f"for n in $(seq 1200); do {look} && exit 0; sleep 0.1; done; exit 1", timeout=280
+        )
+
     def generates(self) -> bool:
         """Whether the slot answers a generation."""
         body = json.dumps({"prompt": "x", "max_tokens": 2})
-        ask = f"curl -s -m 5 -d '{body}' 127.0.0.1:{self.port}/v1/completions"
+        ask = f"curl -s -m 60 -d '{body}' 127.0.0.1:{self.port}/v1/completions"
         return '"completion_tokens": 2' in self.lab.run("ct200", ask, check=False).stdout
 
 
@@ -120,12 +143,14 @@ class Site:
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     """A slot of its own; what ran in it is stopped at the end."""
     lab.run("ct200", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
-    (lab.state("ct200") / "standin.py").write_text(STANDIN.read_text())
+    (lab.state("ct200") / "standin.py").write_text(standin())
     site = Site(lab, tmp_path)
     yield site
+    ours = f"'{site.slot}-*.service'"
     units = f"/etc/systemd/system/{{,multi-user.target.wants/}}{site.slot}-*"
     lab.run(
         "ct200",
-        f"systemctl stop '{site.slot}-*.service'; rm -f {units}; systemctl daemon-reload",
+        f"systemctl kill -s KILL {ours}; systemctl stop {ours}; rm -f {site.gate} {units};"
+        f"systemctl daemon-reload; systemctl reset-failed {ours}",
         check=False,
     )

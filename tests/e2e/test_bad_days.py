@@ -90,19 +90,21 @@ def test_swap_of_what_is_not_there(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "says"),
+    ("knobs", "limits", "says"),
     [
-        ({"die": 0.2, "says": ["cannot open the weights"]}, "cannot open the weights"),
-        ({"tokens": 3}, "3"),
-        ({"hang": True}, "generate"),
-        ({"never": True}, "503"),
+        ({"die": 0.2, "says": ["cannot open the weights"]}, {}, "cannot open the weights"),
+        ({"tokens": 3}, {}, "3 of 8 tokens"),
+        ({"hang": True}, {"generate": 3}, "generate"),
+        ({"never": True}, {"ready": 10}, "503"),
     ],
     ids=["dies-at-start", "stops-after-3-tokens", "never-generates", "never-ready"],
 )
-def test_a_broken_service_is_rolled_back(site: Site, knobs: dict[str, object], says: str) -> None:
+def test_a_broken_service_is_rolled_back(
+    site: Site, knobs: dict[str, object], limits: dict[str, int], says: str
+) -> None:
     site.run("deploy", "--service", "good")
     site.service("bad", **knobs)
-    site.services["bad"]["deadlines"]["ready"] = 3
+    site.services["bad"]["deadlines"] |= limits
     site.write()
     said = site.run("swap", "good", "bad", expect=6)
     assert says in said
@@ -120,11 +122,11 @@ def test_the_first_deploy_fails_and_the_slot_is_empty_again(site: Site) -> None:
 
 def test_interrupted_once_it_undoes(site: Site) -> None:
     site.run("deploy", "--service", "good")
-    site.service("slow", load=60)
+    site.service("slow", never=True)
     process = site.start("swap", "good", "slow")
-    site.until(process, "health")
+    site.until(process, "port: process")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, out + err
     assert "good.service serves again" in err
     assert site.generates()
@@ -149,12 +151,12 @@ def test_interrupted_before_a_rollout_began_it_says_so(
     data["models"]["m"] = {"path": "/var/lib/fleetctl/models/interrupted", "source": "big"}
     inventory.write_text(yaml.safe_dump(data))
     process = site.start("deploy", "--service", "good", *options)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while not any(_opens(process.pid, big)):
         assert time.monotonic() < deadline and process.poll() is None, "it never came to hash the model"
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, out + err
     assert f"error: {said}" in err and "fix: run it again" in err
     assert json.loads(site.run("history", "--slot", site.slot, "--json"))["rollouts"] == []
@@ -177,30 +179,35 @@ def _opens(pid: int, file: Path) -> Iterator[bool]:
             yield entry.readlink() == file
 
 
-@pytest.mark.parametrize("pause", [0.05, 0.5], ids=["at-once", "later"])
-def test_interrupted_twice_the_host_goes_on_undoing(site: Site, pause: float) -> None:
+@pytest.mark.parametrize("word", ["interrupt", "restore-stop"], ids=["at-once", "later"])
+def test_interrupted_twice_the_host_goes_on_undoing(site: Site, word: str) -> None:
+    site.service("good", shut=site.gate)
     site.run("deploy", "--service", "good")
-    site.service("slow", load=60, deaf=True)
+    site.service("slow", never=True, deaf=True)
     process = site.start("swap", "good", "slow")
-    site.until(process, "health")
+    site.until(process, "port: process")
+    site.hold()
     process.send_signal(signal.SIGINT)
-    time.sleep(pause)
+    site.until(process, word)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, out + err
     assert "left to the host, which goes on undoing it" in err
+    site.release()
     _until_good_serves(site)
     assert site.active("slow") in ("inactive", "failed", "unknown")
 
 
 def test_a_killed_controller_changes_nothing(site: Site) -> None:
     site.run("deploy", "--service", "good")
-    site.service("slow", load=3)
+    site.service("slow", shut=site.gate)
+    site.hold()
     process = site.start("swap", "good", "slow")
-    site.until(process, "health")
+    site.until(process, "port: process")
     process.kill()
-    process.communicate(timeout=20)
-    deadline = time.monotonic() + 20
+    process.communicate(timeout=60)
+    site.release()
+    deadline = time.monotonic() + 200
     while json.loads(site.run("history", "--json"))["rollouts"][0]["outcome"] != "done":
         assert time.monotonic() < deadline, "the rollout did not end by itself"
         time.sleep(0.5)
@@ -209,9 +216,9 @@ def test_a_killed_controller_changes_nothing(site: Site) -> None:
 
 
 def test_a_slot_in_work_is_locked(site: Site) -> None:
-    site.service("slow", load=60)
+    site.service("slow", never=True)
     process = site.start("deploy", "--service", "slow")
-    site.until(process, "health")
+    site.until(process, "port: process")
     for words in (["deploy", "--service", "good"], ["deploy", "--service", "good", "--plan"]):
         said = site.run(*words, expect=4)
         assert "locked by rollout" in said
@@ -219,16 +226,17 @@ def test_a_slot_in_work_is_locked(site: Site) -> None:
     (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
     assert [note for note in slot["notes"] if "(deploy of slow)" in note] == slot["notes"]
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == 130
 
 
 def test_a_stranger_on_the_port(site: Site) -> None:
     site.lab.run(
         "ct200",
-        f"nohup setsid /usr/bin/python3 -m http.server {site.port} >/dev/null 2>&1 & echo $! > /run/stranger; sleep 1",
+        f"nohup setsid /usr/bin/python3 -m http.server {site.port} >/dev/null 2>&1 & echo $! > /run/stranger",
     )
     try:
+        site.until_on_host(f"curl -s -o /dev/null 127.0.0.1:{site.port}")
         said = site.run("deploy", "--service", "good", expect=5)
     finally:
         site.lab.run("ct200", "kill $(cat /run/stranger)")
@@ -241,9 +249,8 @@ def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
     text = f"[Service]\nExecStart=/usr/bin/python3 -I -S /var/lib/fleetctl/standin.py '{knobs}'\n"
     unit = f"{site.slot}-theirs.service"
     path = f"/etc/systemd/system/{unit}"
-    site.lab.run(
-        "ct200", f"cat > {path} <<'X'\n{text}X\nsystemctl daemon-reload; systemctl start {unit}; sleep 0.5"
-    )
+    site.lab.run("ct200", f"cat > {path} <<'X'\n{text}X\nsystemctl daemon-reload; systemctl start {unit}")
+    site.until_on_host(f"curl -s -o /dev/null 127.0.0.1:{site.port}")
     site.service("bad", die=0.1)
     assert "adopted" in site.run("deploy", "--service", "good", "--plan", expect=10)
     site.run("deploy", "--service", "bad", expect=6)
@@ -259,7 +266,7 @@ def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
 def test_a_full_disk_under_the_slots(site: Site, filled: str) -> None:
     place = "/var/lib/fleetctl/slots"
     site.run("deploy", "--service", "good")
-    site.service("other", load=3)
+    site.service("other", shut=site.gate)
     kept = f"cp {place}/{site.slot}.json /run/kept; mount -t tmpfs -o size=8m tmpfs {place}"
     site.lab.run("ct200", f"{kept}; mv /run/kept {place}/{site.slot}.json")
     fill = f"cat /dev/zero > {place}/filler || true"
@@ -268,10 +275,12 @@ def test_a_full_disk_under_the_slots(site: Site, filled: str) -> None:
             site.lab.run("ct200", fill)
             said = site.run("swap", "good", "other", expect=5)
         else:
+            site.hold()
             process = site.start("swap", "good", "other")
             site.until(process, "port: process")
             site.lab.run("ct200", fill)
-            out, said = process.communicate(timeout=60)
+            site.release()
+            out, said = process.communicate(timeout=200)
             assert process.returncode == 6, out + said
             assert f"No space left on device: '{place}/{site.slot}.json'" in said
             assert "good.service serves again" in said
@@ -325,7 +334,8 @@ def test_a_service_in_a_crash_loop_that_no_record_names(site: Site) -> None:
     site.run("deploy", "--service", "good")
     (site.lab.state("ct200") / "slots" / f"{site.slot}.json").unlink()
     loop = f"sed -i 's/^ExecStart=.*/ExecStart=false\\nRestart=always\\nRestartSec=300/' /etc/systemd/system/{unit}"
-    site.lab.run("ct200", f"{loop}; systemctl daemon-reload; systemctl restart {unit}; sleep 0.5")
+    site.lab.run("ct200", f"{loop}; systemctl daemon-reload; systemctl restart {unit}")
+    site.until_on_host(f"test $(systemctl show -P SubState {unit}) = auto-restart")
     (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]
     assert (slot["unit"], slot["health"]) == (unit, "starting")
     assert f"stop {unit} as it is" in site.run("deploy", "--service", "good", "--plan", expect=10)
@@ -387,14 +397,14 @@ def test_one_of_two_hosts_fails(site: Site) -> None:
 
 def test_json_is_one_event_a_line_and_the_outcome_last(site: Site) -> None:
     process = site.start("deploy", "--service", "good", "--json")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines[-1]["outcome"]["verdict"] == "done"
     assert {"preflight", "start", "generate", "commit"} <= {line["step"] for line in lines[:-1]}
     site.service("bad", die=0.1)
     process = site.start("swap", "good", "bad", "--json")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=200)
     assert process.returncode == 6
     assert json.loads(out.splitlines()[-1])["error"]["exit"] == 6
 
@@ -421,7 +431,7 @@ def test_an_inventory_with_an_error(site: Site) -> None:
 
 
 def _until_good_serves(site: Site) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 200
     while site.active("good") != "active" or not site.generates():
         assert time.monotonic() < deadline, "the old service does not come back"
         time.sleep(0.5)

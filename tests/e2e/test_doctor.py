@@ -77,7 +77,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl``; its stdout, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = warm.run(words, env, 100)
+        done = warm.run(words, env, 280)
         said = f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == expect, said
         assert "Traceback" not in said

@@ -114,7 +114,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0, json_only: bool = False) -> str:
         """Run ``fleetctl`` here; its output (``json_only``: without its progress) after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = warm.run(words, env, 200)
+        done = warm.run(words, env, 280)
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
         assert not any(line.startswith("Traceback") for line in said.splitlines()), said

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -38,7 +39,7 @@ def clean_host(lab: Lab) -> Iterator[Lab]:
 def fleetctl(*words: str, expect: int = 0, inventory: str = "inventories/lab") -> str:
     env = {**os.environ, "FLEETCTL_FLEET": str(ROOT), "FLEETCTL_INVENTORY": inventory}
     command = [sys.executable, "-m", "fleetctl", *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=560)
     assert done.returncode == expect, (
         f"{' '.join(words)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     )
@@ -78,14 +79,17 @@ def test_a_swap_answers_the_request_that_is_in_flight(clean_host: Lab) -> None:
     body = json.dumps(
         {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 96, "ignore_eos": True}
     )
-    ask = ["curl", "-s", "-m", "120", "-d", body, "-H", "Content-Type: application/json"]
+    url = f"http://{clean_host.address('ct200')}:30001"
+    ask = ["curl", "-s", "-m", "500", "-d", body, "-H", "Content-Type: application/json"]
     flying = subprocess.Popen(
-        [*ask, f"http://{clean_host.address('ct200')}:30001/v1/completions"],
+        [*ask, f"{url}/v1/completions"],
         stdout=subprocess.PIPE,
         text=True,
     )
+    while "fleetctl_requests_running 1" not in httpx.get(f"{url}/metrics", timeout=60, trust_env=False).text:
+        assert flying.poll() is None, "it was answered before the swap could begin"
     fleetctl("swap", "dflash", "autoregressive", "--host", "ct200")
-    answer, _ = flying.communicate(timeout=120)
+    answer, _ = flying.communicate(timeout=500)
     assert json.loads(answer)["usage"]["completion_tokens"] == 96
 
 

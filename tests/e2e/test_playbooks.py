@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.conftest import STANDIN, VENV, Site
+from tests.e2e.conftest import VENV, Site, standin
 
 PLAYBOOK = """
 playbook: change
@@ -93,7 +93,7 @@ def test_a_service_moves_and_the_old_host_is_emptied(site: Site) -> None:
     there |= {"host": "ct129", "ssh": {**site.ssh, "hostname": site.lab.address("ct129")}}
     (site.folder / "inventories/ct129.yaml").write_text(yaml.safe_dump(there))
     site.lab.run("ct129", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
-    (site.lab.state("ct129") / "standin.py").write_text(STANDIN.read_text())
+    (site.lab.state("ct129") / "standin.py").write_text(standin())
     site.run("deploy", "ct200", "--service", "good")
     move = ("playbook", "run", "move", "from=ct200", "to=ct129", "service=good")
     assert "fleetctl stop --service=good ct200" in site.run(*move, "--plan", expect=10)
@@ -109,11 +109,11 @@ def test_a_service_moves_and_the_old_host_is_emptied(site: Site) -> None:
 def test_an_interrupt_reaches_the_step_once_and_it_undoes_itself(site: Site, tmp_path: Path) -> None:
     write(site)
     site.run("deploy", "ct200", "--service", "good")
-    site.service("new", load=60)
+    site.service("new", never=True)
     process = site.start("playbook", "run", "change", "first=good", "second=new")
-    site.until(process, "health")
+    site.until(process, "port: process")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, out + err
     assert "the host is asked to undo it" in err
     assert "it is left to the host" not in err

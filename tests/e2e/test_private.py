@@ -135,9 +135,11 @@ def test_what_is_lacking_is_said_and_nothing_is_changed(
 def test_probes_and_benchmarks_send_the_key_that_a_server_asks_for(private: Site) -> None:
     private.service("good", key="STANDIN_KEY", address="0.0.0.0", itl=0.005)
     private.services["good"]["secrets"] = {"STANDIN_KEY": "file:key"}
+    limits = private.services["good"]["deadlines"]
+    private.services["good"]["deadlines"] = {**limits, "ready": 10}
     private.write()
     assert "401" in private.run("deploy", "ct200", expect=6)
-    private.services["good"]["api_key"] = "STANDIN_KEY"
+    private.services["good"] |= {"deadlines": limits, "api_key": "STANDIN_KEY"}
     private.write()
     private.run("deploy", "ct200")
     assert "nothing to do" in private.run("deploy", "ct200")

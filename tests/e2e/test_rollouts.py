@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 
 import pytest
 
@@ -16,13 +17,13 @@ pytestmark = pytest.mark.lab
 def started(site: Site) -> Command:
     """A swap whose controller is killed while the new service loads."""
     site.run("deploy", "--service", "good")
-    site.service("slow", load=200)
-    site.services["slow"]["deadlines"]["ready"] = 200
-    site.write()
+    site.service("slow", never=True)
     process = site.start("swap", "good", "slow")
     site.until(process, "port: process")
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
+    while dict(entries(site)[0]["last"])["step"] != "health":  # type: ignore[call-overload]
+        time.sleep(0.1)
     return process
 
 
@@ -41,7 +42,7 @@ def test_a_rollout_is_listed_followed_and_aborted_by_another(site: Site) -> None
     following = site.start("attach", "ct200", "--slot", site.slot)
     site.until(following, "port: process")
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate(timeout=30)
+    _, said = following.communicate(timeout=200)
     assert following.returncode == 130, said
     assert f"rollout {entry['id']} goes on" in said
     assert entries(site)[0]["outcome"] == "running"
@@ -69,11 +70,14 @@ def test_nothing_to_attach_to(site: Site) -> None:
 
 
 def test_a_rollout_that_was_cut_short_is_told_and_settled(site: Site) -> None:
-    started(site)
     unit = f"fleetctl-rollout-{site.slot}.service"
-    site.lab.run(
-        "ct200", f"systemctl kill -s KILL --kill-who=main {unit}; sleep 0.2; systemctl kill -s KILL {unit}"
-    )
+    dropin = f"/run/systemd/system/{unit}.d"
+    nothing_after = f"mkdir -p {dropin}; printf '[Service]\\nExecStopPost=\\n' > {dropin}/test.conf"
+    site.lab.run("ct200", f"{nothing_after}; systemctl daemon-reload")
+    started(site)
+    site.lab.run("ct200", f"systemctl kill -s KILL {unit}")
+    site.until_on_host(f"test $(systemctl show -P ActiveState {unit}) = inactive")
+    site.lab.run("ct200", f"rm -r {dropin}; systemctl daemon-reload")
     (entry,) = entries(site)
     assert entry["outcome"] == "crashed"
     (slot,) = json.loads(site.run("status", "--json"))["hosts"][0]["slots"]

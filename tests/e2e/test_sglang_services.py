@@ -134,7 +134,7 @@ class Fleet:
     def run(self, *words: str, expect: int = 0) -> str:
         """Run ``fleetctl`` here; all that it says, after checking its exit code."""
         env = {**os.environ, "FLEETCTL_FLEET": str(self.folder), "FLEETCTL_INVENTORY": "inventories"}
-        done = warm.run(words, env, 200)
+        done = warm.run(words, env, 280)
         said = done.stdout + done.stderr
         assert done.returncode == expect, f"{' '.join(words)}: exit {done.returncode}\n{said}"
         assert "Traceback" not in said

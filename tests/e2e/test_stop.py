@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Site
+from tests.e2e.conftest import TEMPLATE, Site
 
 pytestmark = pytest.mark.lab
 
@@ -64,9 +64,7 @@ def test_what_somebody_started_by_hand_is_stopped_too_and_comes_back(site: Site)
     site.run("deploy", "ct200")
     site.run("stop", "ct200")
     site.lab.run("ct200", f"systemctl enable -q --now {site.slot}-good.service")
-    for _ in range(100):
-        if site.generates():
-            break
+    site.until_on_host(f"curl -s -o /dev/null 127.0.0.1:{site.port}")
     assert "started since the slot was emptied" in str(status(site)["notes"])
     site.run("stop", "ct200")
     assert site.active("good") == "inactive"
@@ -75,12 +73,18 @@ def test_what_somebody_started_by_hand_is_stopped_too_and_comes_back(site: Site)
 
 
 def test_interrupted_it_serves_again(site: Site) -> None:
-    site.service("good", deaf=True)
+    template = site.folder / "templates/systemd/patient.service.j2"
+    template.write_text(TEMPLATE.replace("TimeoutStopSec=4", "TimeoutStopSec=600"))
+    site.service("good", "patient.service.j2", deaf=True)
+    site.services["good"]["deadlines"]["stop"] = 600
+    site.write()
     site.run("deploy", "ct200")
     process = site.start("stop", "ct200")
     site.until(process, "drain")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    site.until(process, "restore-start")
+    site.lab.run("ct200", f"systemctl kill -s KILL {site.slot}-good.service")
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, out + err
     assert "stop of good interrupted" in err
     assert "serves again" in err, err

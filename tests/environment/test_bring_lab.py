@@ -51,7 +51,7 @@ class Hosts:
 
     def env(self, *words: str, expect: int) -> str:
         argv = [sys.executable, "-m", "fleetctl", "--fleet", str(ROOT), "--inventory", "inventories/lab"]
-        done = subprocess.run([*argv, "env", *words], capture_output=True, text=True, timeout=100)
+        done = subprocess.run([*argv, "env", *words], capture_output=True, text=True, timeout=280)
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from fleetctl.agent.staging import building
 from fleetctl.environment.wheelhouse import describe
 from tests.agent.pythons import pythons
 from tests.environment.wheels import make_wheel
+from tests.transport.sshd import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -233,11 +233,8 @@ def slow_wheel(host: Host) -> tuple[Path, Path]:
     return make_wheel(host.wheelhouse, "slow", code=code), flag
 
 
-def wait_for_check(host: Host) -> None:
-    deadline = time.monotonic() + 30
-    while not any(event["step"] == "build-check" for event in host.events):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def wait_for_step(host: Host, step: str) -> None:
+    wait_for(lambda: any(event["step"] == step for event in host.events))
 
 
 def test_two_builds_of_one_environment_make_it_once(host: Host) -> None:
@@ -246,15 +243,13 @@ def test_two_builds_of_one_environment_make_it_once(host: Host) -> None:
     threads = [
         threading.Thread(target=lambda: results.append(host.build(wheel, imports=["slow"]))) for _ in range(2)
     ]
-    for thread in threads:
+    for thread, step in zip(threads, ("build-check", "build-lock"), strict=True):
         thread.start()
-        wait_for_check(host)
-    time.sleep(0.3)
+        wait_for_step(host, step)
     flag.unlink()
     for thread in threads:
         thread.join()
     assert sorted(result["built"] for result in results) == [False, True]
-    assert any(event["step"] == "build-lock" for event in host.events)
     assert host.envs == ["tiny-0123456789ab"]
 
 
@@ -262,7 +257,7 @@ def test_a_build_that_waits_too_long_says_who_is_at_it(host: Host) -> None:
     wheel, flag = slow_wheel(host)
     thread = threading.Thread(target=lambda: host.build(wheel, imports=["slow"]))
     thread.start()
-    wait_for_check(host)
+    wait_for_step(host, "build-check")
     error = host.refused(wheel, wait_s=0.2)
     assert error.exit == LOCKED
     assert "another process is making tiny-0123456789ab" in error.what

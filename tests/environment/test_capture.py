@@ -165,7 +165,7 @@ def test_a_skeleton_says_why_it_does_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("#!/bin/sh\nexec sleep 60\n", "has not answered within"),
+        ("#!/bin/sh\nexec sleep 600\n", "has not answered within"),
         ("#!/bin/sh\necho no such module; exit 1\n", "no such module"),
         ("#!/bin/sh\nexec yes '[[[['\n", "does not answer|does not run"),
         ("#!/no/such/interpreter\n", "does not start"),
@@ -176,7 +176,7 @@ def test_an_interpreter_that_misbehaves(
 ) -> None:
     import re
 
-    monkeypatch.setattr("fleetctl.agent.layout.ASK_S", 0.5)
+    monkeypatch.setattr("fleetctl.agent.layout.ASK_S", 0.5 if "sleep" in program else 60.0)
     broken = make_venv(tmp_path / "broken")
     (broken / "bin" / "python").unlink()
     (broken / "bin" / "python").write_text(program)

@@ -35,7 +35,7 @@ def fleetctl(*words: str) -> subprocess.CompletedProcess[str]:
         "env",
         *words,
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=280)
     assert "Traceback" not in done.stderr, done.stderr
     return done
 

@@ -81,7 +81,7 @@ def test_fifos_and_sockets_are_never_opened(venv: Path) -> None:
         os.chdir(here)
         begin = time.monotonic()
         bom = bom_of(venv)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 120
     assert "pipe.py: is a fifo" in problems(bom)
     assert "talk: is a socket" in problems(bom)
     assert distribution(bom, "alpha")["missing_count"] == 2

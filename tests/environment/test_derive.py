@@ -505,7 +505,7 @@ def test_prune_keeps_what_is_used(host: Host, tmp_path: Path) -> None:
     units.mkdir()
     (units / "x.service").write_text(f"ExecStart={host.path('unit')}/bin/python -m http.server\n")
     sleeper = subprocess.Popen(
-        [str(host.path("process") / "bin/python"), "-c", "import time; time.sleep(60)"]
+        [str(host.path("process") / "bin/python"), "-c", "import time; time.sleep(6000)"]
     )
     try:
         args: dict[str, Any] = {"root": str(host.root), "units": [str(units)]}

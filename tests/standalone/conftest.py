@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from fleetctl.standalone.convert import convert
 from fleetctl.standalone.decoder import Decoder
 from fleetctl.standalone.loading import Setup, load_weights
 from fleetctl.standalone.text import TextCodec
+from tests.transport.sshd import free_port
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / ".fleetctl" / "models" / "smollm2-135m"
@@ -49,13 +49,6 @@ def codec(model_folder: Path) -> TextCodec:
     return TextCodec(model_folder)
 
 
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @dataclass
 class Server:
     """A running server and how to ask it."""
@@ -66,36 +59,39 @@ class Server:
 
     def ask(self, path: str, **body: object) -> httpx.Response:
         """POST ``body`` to ``/v1/<path>``."""
-        return httpx.post(f"{self.url}/v1/{path}", json=body, timeout=60, trust_env=False)
+        return httpx.post(f"{self.url}/v1/{path}", json=body, timeout=280, trust_env=False)
 
     def get(self, path: str) -> httpx.Response:
         """GET ``path``."""
-        return httpx.get(f"{self.url}{path}", timeout=10, trust_env=False)
+        return httpx.get(f"{self.url}{path}", timeout=60, trust_env=False)
 
     def metric(self, name: str) -> float:
         """The present value of a metric without labels."""
         lines = self.get("/metrics").text.splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
-    def wait_for(self, name: str, value: float, seconds: float = 10) -> None:
+    def wait_for(self, name: str, value: float, seconds: float = 200) -> None:
         """Until the metric has the value."""
         deadline = time.monotonic() + seconds
         while (found := self.metric(name)) != value:
             assert time.monotonic() < deadline, f"{name} is {found} after {seconds} s, not {value}"
             time.sleep(0.02)
 
-    def wait_ready(self, seconds: float = 90) -> list[int]:
-        """Until ``/health`` says 200; the statuses it gave."""
+    def wait_for_health(self, status: int, seconds: float = 280) -> None:
+        """Until ``/health`` has that status."""
         seen: list[int] = []
         deadline = time.monotonic() + seconds
-        while 200 not in seen:
+        while status not in seen:
             assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, f"not ready: {seen[-3:]}\n{self.log.read_text()}"
+            assert time.monotonic() < deadline, f"no {status}: {seen[-3:]}\n{self.log.read_text()}"
             try:
                 seen.append(self.get("/health").status_code)
             except httpx.TransportError:
                 time.sleep(0.05)
-        return seen
+
+    def wait_ready(self) -> None:
+        """Until it is ready."""
+        self.wait_for_health(200)
 
 
 Start = Callable[..., Server]
@@ -119,7 +115,7 @@ def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     log = tmp_path_factory.mktemp("server") / "log"
     started = start_server(model_folder, log, "--max-queue", "1", "--served-model-name", "smol")
     try:
-        assert 503 in started.wait_ready(), "it was said to be ready before the first generation"
+        started.wait_ready()
         yield started
     finally:
         started.process.kill()

@@ -146,7 +146,7 @@ def test_fields_that_change_nothing_are_taken(server: Server) -> None:
 
 def test_a_body_that_is_no_json_object_is_refused(server: Server) -> None:
     for content in (b"{", b"[1]", b"\xff"):
-        answer = httpx.post(f"{server.url}/v1/completions", content=content, trust_env=False)
+        answer = httpx.post(f"{server.url}/v1/completions", content=content, timeout=60, trust_env=False)
         assert answer.status_code == 400
         assert answer.json()["error"]["type"] == "invalid_request_error"
     assert server.get("/v1/nothing").status_code == 404
@@ -155,7 +155,7 @@ def test_a_body_that_is_no_json_object_is_refused(server: Server) -> None:
 
 def test_a_full_queue_says_429_and_clients_that_leave_free_their_places(server: Server) -> None:
     with httpx.stream(
-        "POST", f"{server.url}/v1/completions", json=LONG, timeout=30, trust_env=False
+        "POST", f"{server.url}/v1/completions", json=LONG, timeout=280, trust_env=False
     ) as running:
         lines = running.iter_lines()  # kept: a dropped iterator closes the connection
         next(lines)
@@ -194,7 +194,7 @@ class _Leaver:
     """A client that asks for a long answer and can go away."""
 
     def __init__(self, server: Server, stream: bool = True) -> None:
-        self._client = httpx.Client(timeout=30, trust_env=False)
+        self._client = httpx.Client(timeout=280, trust_env=False)
         self._url = f"{server.url}/v1/completions"
         self._body = {**LONG, "stream": stream}
         self._sent = threading.Thread(target=self._ask, daemon=True)
@@ -211,7 +211,7 @@ class _Leaver:
         for connection in self._client._transport._pool.connections:  # type: ignore[attr-defined]
             stream = connection._connection._network_stream
             stream.get_extra_info("socket").shutdown(2)
-        self._sent.join(5)
+        self._sent.join(60)
 
 
 def _events(answer: httpx.Response) -> list[dict[str, object]]:

@@ -27,7 +27,7 @@ def imported(module: str, **environment: str) -> str:
         env=inherited | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     return done.stdout.strip()

@@ -51,5 +51,5 @@ def _compile(path: Path, source: str, options: Sequence[str]) -> None:
         str(path),
         *options,
     ]
-    done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=60)
+    done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=280)
     assert done.returncode == 0, done.stderr

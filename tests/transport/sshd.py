@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -86,7 +87,7 @@ class Sshd:
             "user": "root",
             "identity_file": self.identity,
             "known_hosts": self.known_hosts,
-            "connect_timeout": 5,
+            "connect_timeout": 60,
         }
         return TestHost("box", SshSettings(**{**settings, **ssh}))  # type: ignore[arg-type]
 
@@ -180,13 +181,14 @@ def relay(sshd: Sshd, resets: int = 0, cut_after: int | None = None) -> Iterator
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A TCP port of 127.0.0.1 that nobody listens on, and that no connection is given by the kernel meanwhile."""
+    while True:
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+            return int(sock.getsockname()[1])
 
 
-def wait_for(what: Callable[[], object], seconds: float = 10.0) -> None:
+def wait_for(what: Callable[[], object], seconds: float = 120.0) -> None:
     """Until a function's answer is true; it is asked every 20 ms for at most ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

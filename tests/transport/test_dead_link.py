@@ -21,23 +21,29 @@ UNIT = "fleetctl-test-journal.service"
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Payload:
-    """An agent that ends after 2 s of silence, and a controller with a heart to match."""
+def silence_s() -> float:
+    """How long a silence ends the agent."""
+    return 2.0
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, silence_s: float) -> Payload:
+    """An agent that ends after so much silence, and a controller with a heart to match."""
     files = sources()
     serve = files["fleetctl/agent/serve.py"]
     assert b"SILENCE_S = 60.0" in serve
-    packed = pack(
-        {**files, "fleetctl/agent/serve.py": serve.replace(b"SILENCE_S = 60.0", b"SILENCE_S = 2.0")}
-    )
+    quick = serve.replace(b"SILENCE_S = 60.0", f"SILENCE_S = {silence_s}".encode())
+    packed = pack({**files, "fleetctl/agent/serve.py": quick})
     monkeypatch.setattr(agent_module, "payload", lambda: packed)
     monkeypatch.setattr(agent_module, "HEARTBEAT_S", 0.5)
     return packed
 
 
+@pytest.mark.parametrize("silence_s", [10.0])
 def test_heartbeats_keep_an_idle_agent_alive(sshd: Sshd, impatient: Payload) -> None:
     with open_agent(sshd.host()) as agent:
-        time.sleep(4)
-        assert agent.call("history", timeout=2) == []
+        time.sleep(12)
+        assert agent.call("history") == []
 
 
 def test_without_heartbeats_the_agent_ends(
@@ -45,7 +51,7 @@ def test_without_heartbeats_the_agent_ends(
 ) -> None:
     monkeypatch.setattr(agent_module, "HEARTBEAT_S", 60)
     with open_agent(sshd.host()) as agent, pytest.raises(FleetError, match="lost during logs"):
-        agent.call("logs", timeout=8, unit=UNIT, follow=True)
+        agent.call("logs", timeout=60, unit=UNIT, follow=True)
 
 
 @pytest.fixture
@@ -70,7 +76,7 @@ def test_a_pulled_cable_ends_the_call_here_and_the_agent_there(
         begin = time.monotonic()
         with pytest.raises(FleetError, match="link to ct200 lost during logs"):
             agent.call("logs", timeout=None, unit=UNIT, lines=0, follow=True)
-        assert time.monotonic() - begin < 8
+        assert time.monotonic() - begin < 60, "TCP alone gives up after a quarter of an hour"
     hosts.link_up(lab.hosts["ct200"])
     count = f"ps -eo args | grep -c '{impatient.digest}.[p]yz serve' || true"
-    wait_for(lambda: lab.run("ct200", count).stdout.strip() == "0", 8)
+    wait_for(lambda: lab.run("ct200", count).stdout.strip() == "0")

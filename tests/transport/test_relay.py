@@ -62,9 +62,9 @@ def pair(lab: Lab) -> Iterator[Pair]:
 
 
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 MB/s, so that there is a middle."""
+    """4 MB/s, so that there is a middle."""
     options = relay_module._options
-    monkeypatch.setattr(relay_module, "_options", lambda *a: [*options(*a), "--bwlimit=30m"])
+    monkeypatch.setattr(relay_module, "_options", lambda *a: [*options(*a), "--bwlimit=4m"])
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ def test_a_cut_link_is_named_and_the_copy_goes_on(
     finally:
         hosts.link_up(pair.lab.hosts[which])
     assert caught.value.exit == Exit.UNREACHABLE
-    assert time.monotonic() - begin < 12
-    wait_for(pair.nothing_runs, 15)
+    assert time.monotonic() - begin < 60
+    wait_for(pair.nothing_runs)
     assert not (pair.copy / "zeros").exists()
     half = (pair.copy / PARTIAL / "zeros").stat().st_size
     assert half > 1_000_000
@@ -253,8 +253,9 @@ def test_a_second_copy_into_the_folder_waits_and_then_gives_up(
     waits: list[float] = []
     monkeypatch.setattr(relay_module, "LOCK_WAIT_S", 1)
     pair.copy.mkdir(parents=True)
-    with subprocess.Popen(["flock", str(pair.copy), "sleep", "30"]) as holder:
+    with subprocess.Popen(["flock", str(pair.copy), "sleep", "3000"]) as holder:
         try:
+            wait_for(lambda: subprocess.run(["flock", "-n", str(pair.copy), "true"]).returncode)
             with pytest.raises(FleetError, match="another copy") as caught:
                 pair.relay(on_wait=lambda what, left: waits.append(left))
         finally:
