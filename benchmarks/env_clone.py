@@ -29,8 +29,8 @@ from typing import Any
 
 from wheel.wheelfile import WheelFile
 
-from fleetctl.agent.build import build
-from fleetctl.agent.derive import derive
+from fleetctl.agent.environment.build import build
+from fleetctl.agent.environment.derive import derive
 from fleetctl.environment.wheelhouse import BUILDER, describe
 
 MODULES, DATA = 58, 8

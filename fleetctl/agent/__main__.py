@@ -42,8 +42,8 @@ def main() -> int:
             return 0
         import importlib
 
-        module = "keeper" if verb == "keep" else verb
-        return int(importlib.import_module("fleetctl.agent." + module).main(sys.argv[2]))
+        module = {"rollout": "run", "recover": "recover", "keep": "keeper"}[verb]
+        return int(importlib.import_module("fleetctl.agent.rollout." + module).main(sys.argv[2]))
     print("usage: agent serve | rollout DIR | recover DIR | keep DIR", file=sys.stderr)
     return 2
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetctl.agent.vacant import is_vacant
+from fleetctl.agent.rollout.vacant import is_vacant
 from fleetctl.cli import complete
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def gather_local(
     on_event: OnEvent | None = None,
 ) -> Facts:
     """The facts of this machine, by the agent's own code in this process; no ssh, no inventory."""
-    from fleetctl.agent import doctor
+    from fleetctl.agent.host import doctor
 
     paths = [str(Path(path).expanduser().absolute()) for path in environments]
     asked = {

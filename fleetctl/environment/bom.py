@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fleetctl.agent.capture.verify import bom_findings
 from fleetctl.agent.files import write
-from fleetctl.agent.verify import bom_findings
 from fleetctl.environment.bom_shape import wrong
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError

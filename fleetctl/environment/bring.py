@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from fleetctl.agent.environment.scaffold import is_scaffold
 from fleetctl.agent.paths import INCOMING
-from fleetctl.agent.scaffold import is_scaffold
 from fleetctl.environment.bom import Bom
 from fleetctl.environment.events import OnEvent
 from fleetctl.environment.ship import sending

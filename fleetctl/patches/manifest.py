@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from fleetctl.agent.contents import is_inside
+from fleetctl.agent.capture.contents import is_inside
 from fleetctl.inventory.models import Model, Text
 
 OWN = "fleetctl/"

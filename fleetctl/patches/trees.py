@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
-from fleetctl.agent.contents import CONTENT_MAX, is_inside, list_files, read
+from fleetctl.agent.capture.contents import CONTENT_MAX, is_inside, list_files, read
 from fleetctl.agent.errors import AgentError
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent

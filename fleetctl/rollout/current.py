@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fleetctl.agent.paths import SLOTS
-from fleetctl.agent.vacant import is_vacant
+from fleetctl.agent.rollout.vacant import is_vacant
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.models import Host
 from fleetctl.services.target import Target, recorded_target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.agent.vacant import is_vacant
+from fleetctl.agent.rollout.vacant import is_vacant
 from fleetctl.errors import FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleetctl.agent.paths import SLOTS
-from fleetctl.agent.vacant import is_vacant
+from fleetctl.agent.rollout.vacant import is_vacant
 from fleetctl.inventory.models import Host, Service, Slot
 from fleetctl.rollout.current import DAMAGED, filling, rollout_words, unrecorded_unit
 from fleetctl.rollout.measured import measured_words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.agent import bridge
+from fleetctl.agent.environment import bridge
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.bulk import LINK_CODES, transfer_failure
 from fleetctl.transport.sender import WORD

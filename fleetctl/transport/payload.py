@@ -61,7 +61,7 @@ def payload() -> Payload:
 def sources() -> dict[str, bytes]:
     """Each file of the agent by its name in the archive."""
     fleetctl_folder, elftools_folder = Path(fleetctl.__file__).parent, Path(elftools.__file__).parent
-    found = [path for part in OWN for path in sorted((fleetctl_folder / part).glob("*.py"))]
+    found = [path for part in OWN for path in sorted((fleetctl_folder / part).rglob("*.py"))]
     theirs = [path for pattern in ELFTOOLS for path in sorted(elftools_folder.glob(pattern))]
     theirs += [elftools_folder / "elf" / name for name in ELFTOOLS_ELF]
     return {

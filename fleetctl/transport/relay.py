@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
-from fleetctl.agent import bridge
+from fleetctl.agent.environment import bridge
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport import broken
 from fleetctl.transport.bulk import PARTIAL, SILENCE_S, Progress, parse_progress

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fleetctl.agent.bridge import TOKEN
+from fleetctl.agent.environment.bridge import TOKEN
 from fleetctl.errors import Exit, FleetError
 
 WORD = "fleetctl-relay "

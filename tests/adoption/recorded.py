@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from fleetctl.agent import secrets, serving, unitfile
+from fleetctl.agent import secrets
+from fleetctl.agent.host import serving
+from fleetctl.agent.units import unitfile
 
 Json = dict[str, Any]
 

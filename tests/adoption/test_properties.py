@@ -14,7 +14,9 @@ from jinja2 import Environment
 from fleetctl.adoption.templates import as_template
 from fleetctl.adoption.words import own_arguments, parse
 from fleetctl.adoption.yaml import dump
-from fleetctl.agent import secrets, serving, unitfile
+from fleetctl.agent import secrets
+from fleetctl.agent.host import serving
+from fleetctl.agent.units import unitfile
 from fleetctl.inventory.document import read
 from fleetctl.services.quoting import exec_line
 from tests.adoption.conftest import adopt_into

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.agent import bus
-from fleetctl.agent.systemd import PROPERTIES
+from fleetctl.agent.units import bus
+from fleetctl.agent.units.systemd import PROPERTIES
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab
 from tests.transport.sshd import SshSettings, TestHost

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.checks import Checks
-from fleetctl.agent.child import Children
+from fleetctl.agent.environment.checks import Checks
+from fleetctl.agent.environment.child import Children
 from fleetctl.agent.errors import AgentError
 from tests.transport.sshd import wait_for
 

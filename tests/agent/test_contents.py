@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import contents
-from fleetctl.agent.contents import list_files, read
+from fleetctl.agent.capture import contents
+from fleetctl.agent.capture.contents import list_files, read
 from fleetctl.agent.errors import AgentError
 from fleetctl.agent.files import write_json
 

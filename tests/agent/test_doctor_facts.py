@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import cards, doctor, facts
+from fleetctl.agent.host import cards, doctor, facts
 from tests.agent.pythons import pythons
 
 KEYS = {
@@ -99,7 +99,7 @@ def test_a_hanging_tool_holds_nothing_else(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("python", pythons())
 def test_every_python_that_an_agent_runs_on(python: str) -> None:
-    code = "import json; from fleetctl.agent import doctor; print(json.dumps(doctor.facts({'deep': True}, print)))"
+    code = "import json; from fleetctl.agent.host import doctor; print(json.dumps(doctor.facts({'deep': True}, print)))"
     done = subprocess.run(
         [python, "-c", code],
         capture_output=True,

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.agent import deep, hardware, kernellog, modelfiles, toolkits
-from fleetctl.agent.parts import Parts
+from fleetctl.agent.host import deep, hardware, kernellog, toolkits
+from fleetctl.agent.host.parts import Parts
+from fleetctl.agent.model import modelfiles
 
 LOG = """\
 2026-03-01T10:00:00+0000 box kernel: NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05

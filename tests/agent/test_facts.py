@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fleetctl.agent import facts
+from fleetctl.agent.host import facts
 
 METRICS = """# HELP fleet_running requests
 # TYPE fleet_running gauge

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import facts, history
+from fleetctl.agent.host import facts
+from fleetctl.agent.rollout import history
 
 Record = dict[str, Any]
 

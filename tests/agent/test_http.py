@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.agent.http import ANSWER_BYTES, request
+from fleetctl.agent.host.http import ANSWER_BYTES, request
 
 Serve = Callable[..., int]
 
@@ -128,7 +128,7 @@ def test_a_server_understands_what_is_sent() -> None:
 def test_any_bytes_are_an_answer_or_a_reason(answer: bytes, with_head: bool) -> None:
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" if with_head else b""
     near, far = socket.socketpair()
-    from fleetctl.agent.http import Malformed, _Stream, read_answer
+    from fleetctl.agent.host.http import Malformed, _Stream, read_answer
 
     with near, far:
         far.sendall(head + answer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.journal import entry
+from fleetctl.agent.units.journal import entry
 from fleetctl.errors import Exit, FleetError
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fleetctl.agent.environment.proving import prove
 from fleetctl.agent.errors import AgentError
-from fleetctl.agent.proving import prove
 
 NAMES = ["engine/info.py", "engine/note.txt"]
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import before, control, facts, probes, record, systemd
 from fleetctl.agent.errors import AgentError
-from fleetctl.agent.ladder import Failed, Ladder
-from fleetctl.agent.probes import Answer
-from fleetctl.agent.signatures import Signatures
-from fleetctl.agent.watch import Interrupt, Watch
+from fleetctl.agent.host import facts
+from fleetctl.agent.rollout import before, control, probes, record
+from fleetctl.agent.rollout.ladder import Failed, Ladder
+from fleetctl.agent.rollout.probes import Answer
+from fleetctl.agent.rollout.signatures import Signatures
+from fleetctl.agent.rollout.watch import Interrupt, Watch
+from fleetctl.agent.units import systemd
 
 METRICS = """# HELP x:running requests that run
 # TYPE x:running gauge

@@ -28,13 +28,14 @@ from tests.transport.sshd import wait_for
 PYTHONS = pythons()
 NOW_S = 30.0
 """Half of the silence after which an agent ends in any case."""
-SOURCES = sorted(Path(fleetctl.agent.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(fleetctl.agent.__file__).parent.rglob("*.py"))
 
 
 AS_NOBODY = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from fleetctl.agent import calls, serve, specs
+from fleetctl.agent import calls, serve
+from fleetctl.agent.environment import specs
 if os.getuid() == 0:
     os.setuid(65534)
 sys.argv = ["agent", "serve"]

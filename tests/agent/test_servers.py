@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent import interpreters, modelpaths, secrets, servers, serving, unitfile
+from fleetctl.agent import secrets
+from fleetctl.agent.host import interpreters, servers, serving
+from fleetctl.agent.model import modelpaths
+from fleetctl.agent.units import unitfile
 from tests.transport.sshd import free_port
 
 SERVER = """

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.agent import cards, smi
+from fleetctl.agent.host import cards, smi
 from fleetctl.lab import nvidia_smi
 
 OK = {

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleetctl.agent import net, sockets
+from fleetctl.agent.host import net, sockets
 
 PLACES = [
     (socket.AF_INET, "127.0.0.1", "127.0.0.1"),

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent.environments import status
-from fleetctl.agent.staging import building, free_bytes, leftovers, staged, was_killed
+from fleetctl.agent.environment.environments import status
+from fleetctl.agent.environment.staging import building, free_bytes, leftovers, staged, was_killed
 
 MAKES = """
 import sys, time
 from pathlib import Path
-from fleetctl.agent.staging import staged
+from fleetctl.agent.environment.staging import staged
 with staged(Path(sys.argv[1]), 5, print) as staging:
     (staging.path / "deep").mkdir()
     (staging.path / "deep" / "file").write_text("x")

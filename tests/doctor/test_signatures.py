@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent.signatures import Signatures, diagnose
+from fleetctl.agent.rollout.signatures import Signatures, diagnose
 from fleetctl.doctor.signatures import SIGNATURES, table
 
 SHARED = Path(__file__).parents[3] / "shared"

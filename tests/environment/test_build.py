@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.build import build
-from fleetctl.agent.environments import MARKER, list_environments, status
+from fleetctl.agent.environment.build import build
+from fleetctl.agent.environment.environments import MARKER, list_environments, status
+from fleetctl.agent.environment.staging import building
 from fleetctl.agent.errors import LOCKED, PREFLIGHT, AgentError
-from fleetctl.agent.staging import building
 from fleetctl.environment.wheelhouse import describe
 from tests.agent.pythons import pythons
 from tests.environment.wheels import make_wheel
@@ -102,7 +102,8 @@ def test_builds_with_each_python_that_is_here(host: Host, interpreter: str) -> N
     ).split()
     args = host.args(make_wheel(host.wheelhouse, "alpha"), python=tag, imports=["alpha"])
     code = (
-        f"import json, sys; sys.path.insert(0, {str(REPOSITORY)!r}); from fleetctl.agent.build import build; "
+        f"import json, sys; sys.path.insert(0, {str(REPOSITORY)!r})\n"
+        "from fleetctl.agent.environment.build import build\n"
         "print(json.dumps(build(json.load(sys.stdin), lambda event: None)))"
     )
     done = subprocess.run(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.bom import capture
+from fleetctl.agent.capture.bom import capture
+from fleetctl.agent.capture.reader import ALONE_COST
 from fleetctl.agent.errors import INPUT, AgentError
-from fleetctl.agent.reader import ALONE_COST
 from fleetctl.environment.bom_text import screen
 from tests.agent.pythons import pythons
 from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
@@ -176,7 +176,7 @@ def test_an_interpreter_that_misbehaves(
 ) -> None:
     import re
 
-    monkeypatch.setattr("fleetctl.agent.layout.ASK_S", 0.5 if "sleep" in program else 60.0)
+    monkeypatch.setattr("fleetctl.agent.capture.layout.ASK_S", 0.5 if "sleep" in program else 60.0)
     broken = make_venv(tmp_path / "broken")
     (broken / "bin" / "python").unlink()
     (broken / "bin" / "python").write_text(program)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent import reader
-from fleetctl.agent.bom import capture
-from fleetctl.agent.reader import ALONE_COST, Answer, Job, read_all
-from fleetctl.agent.verify import _records
+from fleetctl.agent.capture import reader
+from fleetctl.agent.capture.bom import capture
+from fleetctl.agent.capture.reader import ALONE_COST, Answer, Job, read_all
+from fleetctl.agent.capture.verify import _records
 from fleetctl.environment.bom_text import screen
 from tests.environment.venvs import bom_by_agent, bom_of, distribution, make_venv, problems, site
 from tests.environment.wheels import make_wheel

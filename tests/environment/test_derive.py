@@ -22,15 +22,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.agent import elfpath, linktree, mentions
-from fleetctl.agent.derive import derive
-from fleetctl.agent.environments import MARKER, list_environments
+from fleetctl.agent.capture import mentions
+from fleetctl.agent.capture.installed import Site
+from fleetctl.agent.capture.mentions import Paths
+from fleetctl.agent.environment import elfpath, linktree
+from fleetctl.agent.environment.derive import derive
+from fleetctl.agent.environment.environments import MARKER, list_environments
+from fleetctl.agent.environment.examine import examine
+from fleetctl.agent.environment.prune import prune
+from fleetctl.agent.environment.staging import free_bytes
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
-from fleetctl.agent.examine import examine
-from fleetctl.agent.installed import Site
-from fleetctl.agent.mentions import Paths
-from fleetctl.agent.prune import prune
-from fleetctl.agent.staging import free_bytes
 from tests.environment.handmade import PYTHON, install, make_venv, naming, packages, snapshot, wrong_records
 
 DIGEST = "0123456789ab"
@@ -270,7 +271,7 @@ def test_a_base_that_is_written_to_is_refused(host: Host, monkeypatch: pytest.Mo
         if count <= times:
             written.write_text("x" * count)
 
-    monkeypatch.setattr("fleetctl.agent.derive.bring", slow)
+    monkeypatch.setattr("fleetctl.agent.environment.derive.bring", slow)
     times = 1
     host.derive("once")
     assert (packages(host.path("once")) / "alpha/growing.txt").read_text() == "x"
@@ -581,12 +582,11 @@ def test_what_is_not_there_and_what_is_a_file_is_wrong_input(host: Host) -> None
 def test_the_oldest_python_can_read_it_all() -> None:
     old = Path.home() / ".pyenv/versions/3.9.18/bin/python3"
     python = str(old) if old.exists() else sys.executable
-    names = ["derive", "prune", "overlay", "patching", "relocate", "elfpath", "mentions", "examine"]
-    code = (
-        "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module('fleetctl.agent.' + name)"
-    )
+    names = ["derive", "prune", "overlay", "patching", "relocate", "elfpath", "examine"]
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([python, "-S", "-c", code, *names], check=True, env=environment)
+    modules = [f"fleetctl.agent.environment.{name}" for name in names]
+    subprocess.run([python, "-S", "-c", code, *modules], check=True, env=environment)
 
 
 @given(st.integers(0, 1 << 30), st.binary(max_size=64), st.integers(0, 1 << 30))

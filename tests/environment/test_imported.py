@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.agent.imported import imports_of, unmet_imports
+from fleetctl.agent.capture.imported import imports_of, unmet_imports
 from tests.environment.venvs import bom_of, make_venv
 from tests.standins import stack
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.derive import derive
-from fleetctl.agent.environments import MARKER
+from fleetctl.agent.environment.derive import derive
+from fleetctl.agent.environment.environments import MARKER
+from fleetctl.agent.environment.examine import examine
 from fleetctl.agent.errors import PREFLIGHT, AgentError
-from fleetctl.agent.examine import examine
 from fleetctl.agent.files import read_json
 from tests.environment.handmade import install, make_venv, packages
 from tests.environment.venvs import bom_of

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.agent.capture.installed import Site
+from fleetctl.agent.capture.modules import modules
+from fleetctl.agent.environment.removal import remove
 from fleetctl.agent.errors import INPUT, PREFLIGHT, AgentError
-from fleetctl.agent.installed import Site
-from fleetctl.agent.modules import modules
-from fleetctl.agent.removal import remove
 
 LEAD = "lib/python3.12/site-packages"
 

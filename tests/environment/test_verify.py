@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.verify import verify
+from fleetctl.agent.capture.verify import verify
 from tests.environment.test_capture_native import compile_library
 from tests.environment.venvs import bom_of, distribution, make_venv, site
 from tests.environment.wheels import make_wheel

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fleetctl.agent.bom import capture
+from fleetctl.agent.capture.bom import capture
 from fleetctl.transport.payload import payload
 
 Bom = dict[str, Any]

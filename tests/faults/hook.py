@@ -11,6 +11,7 @@ import sys
 import time
 
 ORDERS = "/run/fleetctl-faults"
+MODULES = {"systemd": "fleetctl.agent.units.systemd", "trial": "fleetctl.agent.rollout.trial"}
 
 
 def install():
@@ -32,7 +33,7 @@ def install():
 
 class Hold:
     def __init__(self, slot, asked):
-        from fleetctl.agent.record import Record
+        from fleetctl.agent.rollout.record import Record
 
         self.base, self.asked, self.done = f"{ORDERS}/{slot}", asked, False
         self.step = None
@@ -52,7 +53,7 @@ class Hold:
             self.wrap(*asked["at"].split("."))
 
     def wrap(self, module, name):
-        place = importlib.import_module(f"fleetctl.agent.{module}")
+        place = importlib.import_module(MODULES[module])
         original = getattr(place, name)
 
         def wrapped(*rest, **named):

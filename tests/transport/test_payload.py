@@ -67,9 +67,8 @@ def test_a_host_with_another_python_takes_the_sources(python: str, tmp_path: Pat
 
 def test_it_holds_what_runs_on_hosts_and_nothing_else() -> None:
     package = Path(fleetctl.__file__).parent
-    own = {
-        f"fleetctl/{part}/{path.name}" for part in ("agent", "abi") for path in (package / part).glob("*.py")
-    }
+    paths = [path for part in ("agent", "abi") for path in (package / part).rglob("*.py")]
+    own = {f"fleetctl/{path.relative_to(package).as_posix()}" for path in paths}
     with zipfile.ZipFile(io.BytesIO(payload().data)) as archive:
         names = {name for name in archive.namelist() if not name.startswith("elftools/")}
         whole = {*own, "__main__.py", "fleetctl/__init__.py"}

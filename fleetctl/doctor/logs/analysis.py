@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from fleetctl.agent.signatures import EXCEPTION, Signatures
+from fleetctl.agent.rollout.signatures import EXCEPTION, Signatures
 from fleetctl.doctor.logs.lines import Line, parts
 from fleetctl.doctor.logs.starts import Said, Start, keep, mark
 from fleetctl.doctor.logs.traceback import CAUSED, DURING, Assembler, Raised, inner

@@ -6,7 +6,7 @@ import json
 import re
 from typing import NamedTuple
 
-from fleetctl.agent.signatures import NOTE
+from fleetctl.agent.rollout.signatures import NOTE
 
 DEEPEST = 6
 ESCAPES = (b"\x1b", b"^[", b"#033", b"\\x1b", b"\\u001b")

@@ -1,0 +1,1 @@
+"""Environments made, derived, proved and removed."""

@@ -1,0 +1,1 @@
+"""What a host is and runs: facts for plans, status and doctor."""

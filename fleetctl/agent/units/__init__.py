@@ -1,0 +1,1 @@
+"""Units and the services manager that carries them out."""
