@@ -29,14 +29,6 @@ WantedBy=multi-user.target
 """
 PORTS = itertools.count(32001)
 VENV = "/var/lib/fleetctl/standin-venv"
-NOT_NEVER = 'not KNOBS.get("never")'
-
-
-def standin() -> str:
-    """The stand-in with one more knob: ``shut``, a file; while it is there, the server is not healthy."""
-    text = STANDIN.read_text()
-    assert text.count(NOT_NEVER) == 1
-    return text.replace(NOT_NEVER, f'{NOT_NEVER} and not os.path.exists(KNOBS.get("shut", ""))')
 
 
 class Site:
@@ -143,7 +135,7 @@ class Site:
 def site(lab: Lab, tmp_path: Path) -> Iterator[Site]:
     """A slot of its own; what ran in it is stopped at the end."""
     lab.run("ct200", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
-    (lab.state("ct200") / "standin.py").write_text(standin())
+    (lab.state("ct200") / "standin.py").write_text(STANDIN.read_text())
     site = Site(lab, tmp_path)
     yield site
     ours = f"'{site.slot}-*.service'"

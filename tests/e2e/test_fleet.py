@@ -18,7 +18,7 @@ import yaml
 
 from tests import warm
 from tests.conftest import Lab
-from tests.e2e.conftest import TEMPLATE, VENV, standin
+from tests.e2e.conftest import STANDIN, TEMPLATE, VENV
 
 MACHINES = ("ct200", "ct129")
 FIRST_PORT = 27001
@@ -168,7 +168,7 @@ def six(lab: Lab, tmp_path: Path) -> Iterator[Six]:
         more = " ".join(f"198.18.0.{60 + number}" for number in range(1, 7) if MACHINES[number % 2] == name)
         lab.run(name, f"for a in {more}; do ip addr replace $a/24 dev eth0; done")
         lab.run(name, f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
-        (lab.state(name) / "standin.py").write_text(standin())
+        (lab.state(name) / "standin.py").write_text(STANDIN.read_text())
     yield Six(lab, tmp_path)
     units = "/etc/systemd/system/{,multi-user.target.wants/}fleet-h*"
     state = f"{GATE} /var/lib/fleetctl/slots/fleet-h*"

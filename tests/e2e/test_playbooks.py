@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.conftest import VENV, Site, standin
+from tests.e2e.conftest import STANDIN, VENV, Site
 
 PLAYBOOK = """
 playbook: change
@@ -93,7 +93,7 @@ def test_a_service_moves_and_the_old_host_is_emptied(site: Site) -> None:
     there |= {"host": "ct129", "ssh": {**site.ssh, "hostname": site.lab.address("ct129")}}
     (site.folder / "inventories/ct129.yaml").write_text(yaml.safe_dump(there))
     site.lab.run("ct129", f"test -x {VENV}/bin/python || /usr/bin/python3 -m venv --without-pip {VENV}")
-    (site.lab.state("ct129") / "standin.py").write_text(standin())
+    (site.lab.state("ct129") / "standin.py").write_text(STANDIN.read_text())
     site.run("deploy", "ct200", "--service", "good")
     move = ("playbook", "run", "move", "from=ct200", "to=ct129", "service=good")
     assert "fleetctl stop --service=good ct200" in site.run(*move, "--plan", expect=10)

@@ -1,7 +1,7 @@
 """A model server's stand-in: a real process with real sockets, whose first argument (JSON) says how it behaves.
 
-port · model · load (s until healthy) · until (not healthy without this file) · never (never healthy)
-die (s until it dies at start) · says (lines logged at start)
+port · model · load (s until healthy) · until (not healthy without this file) · shut (not healthy with this file)
+never (never healthy) · die (s until it dies at start) · says (lines logged at start)
 key (a variable with what /v1 asks of clients) · once (a file that the first start leaves, and dies)
 tokens (most that a completion brings) · hang (completions never answered)
 deaf (ignores SIGTERM; a file: until it is there) · unbound (never listens) · child (leaves a child)
@@ -39,7 +39,7 @@ def wait_for(path):
 
 def healthy():
     loaded = time.monotonic() - STARTED >= KNOBS.get("load", 0) and Path(KNOBS.get("until", "/")).exists()
-    return loaded and not KNOBS.get("never")
+    return loaded and not KNOBS.get("never") and not Path(KNOBS.get("shut", "/nowhere")).exists()
 
 
 def leave(*_):
