@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fleetctl.cli import bench_records, complete
-from fleetctl.words import counted
+from fleetctl.words import counted, duration
 
 if TYPE_CHECKING:
     from fleetctl.bench.points import BenchPlan
@@ -227,16 +227,6 @@ def say_begin(output: Output, job: Job) -> None:
     if not output.json and points:
         output.note(f"{job.host.name}: {counted(points, 'point')}, {in_sum(job.suite, job.plan)}")
         output.note("^C ends it cleanly, keeps what was measured and brings back what stood there")
-
-
-def duration(seconds: float) -> str:
-    """``45 s``, ``3 min 20 s``, ``2 h 10 min``"""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _measure(output: Output, job: Job) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.bench.figures import speed
 from fleetctl.cli.output import Output
 from fleetctl.cli.progress import describe
-from fleetctl.words import counted
+from fleetctl.words import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -148,8 +148,6 @@ class _Plain(_State):
         rounds = f"round {visit.rounds[0]}" if len(visit.rounds) == 1 else f"{len(visit.rounds)} rounds"
         figures = f"{found:.1f} tok/s" if found is not None else "no answer"
         failed = f", {wrong} failed" if wrong else ""
-        from fleetctl.cli.bench import duration
-
         self._say(
             f"{visit.point.id} {rounds}: {counted(len(mine), 'request')}{failed}, {figures} "
             f"· {self.done} of {self.total}, {duration(self.left_s())} left"
@@ -227,7 +225,6 @@ class _Live(_State):
         from rich.console import Group
         from rich.text import Text
 
-        from fleetctl.cli.bench import duration
         from fleetctl.cli.output import clean
 
         self._bar.update(self._task, total=self.total, completed=self.done, left=duration(self.left_s()))

@@ -20,8 +20,7 @@ from fleetctl.rollout.plan import Difference, Kind, Plan, difference
 from fleetctl.rollout.settle import gather_facts
 from fleetctl.rollout.together import Node, Together, gates
 from fleetctl.rollout.treatment import Treatment, admit, treat
-from fleetctl.services.target import Target, build_target, recorded_target
-from fleetctl.services.vacant import vacant_target
+from fleetctl.services.target import Target, build_target, recorded_target, vacant_target
 from fleetctl.transport.agent import Agent, open_agent
 from fleetctl.transport.fleet import on_hosts
 

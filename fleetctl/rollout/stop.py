@@ -15,8 +15,7 @@ from fleetctl.rollout.plan import Kind, Plan, difference
 from fleetctl.rollout.replicas import deploy_replicas
 from fleetctl.rollout.settle import settled_facts
 from fleetctl.services.sides import as_filled
-from fleetctl.services.target import Target
-from fleetctl.services.vacant import vacant_target
+from fleetctl.services.target import Target, vacant_target
 from fleetctl.transport.agent import Agent, open_agent
 
 

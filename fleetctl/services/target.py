@@ -13,6 +13,7 @@ from fleetctl.services.arguments import metrics
 
 ROUTER_RUNGS = ["process", "unit", "port"]
 """A router answers for itself only so far: the rest depends on what stands behind it."""
+VACANT = "vacant"
 NODE_RUNGS = ["process", "unit"]
 """A node but the first serves nobody: that the first one generates proves it."""
 
@@ -95,8 +96,6 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     """
     unit = str(recorded["unit"])
     if unit.startswith(VACANT_UNITS):
-        from fleetctl.services.vacant import vacant_target
-
         return vacant_target(slot)
     service = next(
         (entry for entry in host.services.values() if entry.unit == unit and entry.slot == slot), None
@@ -106,6 +105,11 @@ def recorded_target(host: Host, slot: str, recorded: Mapping[str, Any], *, adopt
     said = {name: recorded[name] for name in names if recorded.get(name) is not None}
     said["deadlines"] = _longer(said.get("deadlines") or {}, known["deadlines"])
     return Target(**{**known, **said}, adopted=adopted)
+
+
+def vacant_target(slot: str) -> Target:
+    """The service that is none, for a ``slot`` that is to be empty, its record and a rollback; nothing is started."""
+    return Target(service=VACANT, mode="", engine="other", unit=f"{VACANT_UNITS}{slot}.service")
 
 
 def _longer(had: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:

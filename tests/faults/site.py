@@ -22,8 +22,7 @@ from fleetctl.inventory.models import Host
 from fleetctl.lab import hosts as lab_hosts
 from fleetctl.rollout.plan import Kind, Plan
 from fleetctl.rollout.status import SlotStatus, facts_arguments, slot_statuses
-from fleetctl.services.target import Target, build_target
-from fleetctl.services.vacant import vacant_target
+from fleetctl.services.target import Target, build_target, vacant_target
 from fleetctl.transport.agent import Agent, open_agent
 from tests.conftest import Lab
 from tests.faults.points import Cell

@@ -12,8 +12,7 @@ from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import follow_bound
 from fleetctl.rollout.plan import Difference, Plan, difference
-from fleetctl.services.target import recorded_target
-from fleetctl.services.vacant import vacant_target
+from fleetctl.services.target import recorded_target, vacant_target
 from tests.rollout.test_status import DAMAGED, HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
 
 TEXT = "[Service]\nExecStart=/venv/bin/python\n"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fleetctl.services.vacant import vacant_target
+from fleetctl.services.target import vacant_target
 from tests.rollout_host.host import Host
 from tests.transport.sshd import wait_for
 
