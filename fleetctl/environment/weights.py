@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
+import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,9 +167,18 @@ def fingerprint(source: Path, cache: Path) -> tuple[str, dict[str, int]]:
     if not files:
         raise FleetError("the model's source is empty", where=str(source), fix="correct `source`")
     if entries != known:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=cache, suffix=".new", delete=False) as draft:
-            json.dump(entries, draft)
-        Path(draft.name).replace(memory)
+        _keep(memory, entries)
     lines = [f"{name}\0{entry['sha256']}" for name, entry in entries.items()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12], files
+
+
+def _keep(memory: Path, entries: dict[str, Any]) -> None:
+    """Remember digests; where nothing can be written, they are only computed again the next time."""
+    draft = memory.with_suffix(f".{os.getpid()}.new")
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(entries))
+        draft.replace(memory)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fleetctl.errors import FleetError
 from fleetctl.playbook.commands import Command
 
 FOLDER = ".fleetctl/playbooks"
@@ -34,11 +35,19 @@ class Record:
         }
 
     def add(self, step: int, state: str, command: Command, **more: Any) -> None:
-        """Write that a step began, was ``done``, ``failed`` or ``skipped``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Write that a step began, was ``done``, ``failed`` or ``skipped``; :class:`FleetError` where it cannot."""
         line = {"run": self.run, "digest": self.digest, "time": round(time.time(), 3), "step": step}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "state": state, "words": command.words, **more}) + "\n")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, "state": state, "words": command.words, **more}) + "\n")
+        except OSError as error:
+            came = "was not begun" if state == "begin" else f"is {state}, and --resume would not know it"
+            raise FleetError(
+                f"the playbook's record cannot be written: {error.strerror}; step {step + 1} {came}",
+                where=str(self.path),
+                fix="make room or the folder writable, or name another fleet folder: --fleet",
+            ) from None
 
     def _lines(self) -> list[dict[str, Any]]:
         """The lines that are whole; a crash may have torn the last one."""

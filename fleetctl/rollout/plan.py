@@ -129,12 +129,12 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
     unfinished = facts["slots"][slot].get("unfinished") or []
-    if not changes and not unfinished and _lacks_only_enablement(slot, new, facts):
+    is_as_found = not state and old is not None and old.adopted and old.unit == new.unit
+    if not changes and not unfinished and _lacks_only_enablement(slot, new, facts, is_as_found):
         return Difference([f"enable {new.unit} at boot, without a restart"], restart=False)
     lasting = [f"settle rollout {rollout} first, which was cut short" for rollout in unfinished]
     if unit.get("UnitFileState") not in STARTED_AT_BOOT:
         lasting.append(f"enable {new.unit} at boot")
-    is_as_found = not state and old is not None and old.adopted and old.unit == new.unit
     recorded = state.get("unit") == new.unit and state.get("service") == new.service
     if not changes and not recorded and not is_as_found:
         lasting.append(f"record {new.service} as what fills the slot")
@@ -167,8 +167,8 @@ def _emptying(host: Host, slot: str, old: Target | None, facts: Facts) -> Differ
     return Difference(changes)
 
 
-def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:
-    """Whether what the slot's last commit started still serves, by the file that systemd has read."""
+def _lacks_only_enablement(slot: str, new: Target, facts: Facts, is_as_found: bool) -> bool:
+    """Whether what the last commit started, or what was found there, serves by the file that systemd has read."""
     unit, state = facts["units"].get(new.unit, {}), facts["slots"][slot]["state"] or {}
     text = new.unit_text if new.unit_text is not None else unit.get("text")
     recorded = (new.unit, new.service, hashlib.sha256((text or "").encode()).hexdigest())
@@ -176,7 +176,7 @@ def _lacks_only_enablement(slot: str, new: Target, facts: Facts) -> bool:
         unit.get("UnitFileState") == "disabled"
         and is_running(facts, new.unit)
         and unit.get("NeedDaemonReload") != "yes"
-        and (state.get("unit"), state.get("service"), state.get("unit_sha256")) == recorded
+        and (is_as_found or (state.get("unit"), state.get("service"), state.get("unit_sha256")) == recorded)
         and not _warnings(slot, new, facts)
     )
 

@@ -247,11 +247,22 @@ def test_a_stranger_on_the_port(site: Site) -> None:
 def test_someone_elses_unit_is_adopted_and_comes_back(site: Site) -> None:
     knobs = json.dumps({"port": site.port, "model": "m"})
     text = f"[Service]\nExecStart=/usr/bin/python3 -I -S /var/lib/fleetctl/standin.py '{knobs}'\n"
+    text += "[Install]\nWantedBy=multi-user.target\n"
     unit = f"{site.slot}-theirs.service"
     path = f"/etc/systemd/system/{unit}"
     site.lab.run("ct200", f"cat > {path} <<'X'\n{text}X\nsystemctl daemon-reload; systemctl start {unit}")
     site.until_on_host(f"curl -s -o /dev/null 127.0.0.1:{site.port}")
+    site.service("theirs")
+    site.services["theirs"] |= {"keep_unit": True}
+    del site.services["theirs"]["template"]
     site.service("bad", die=0.1)
+    pid = site.lab.run("ct200", f"systemctl show -P MainPID {unit}").stdout
+    assert f"done: enable {unit} at boot" in site.run("deploy", "--service", "theirs")
+    look = f"systemctl show -P MainPID {unit}; systemctl is-enabled {unit}"
+    assert site.lab.run("ct200", look).stdout == f"{pid}enabled\n"
+    (site.lab.state("ct200") / "slots" / f"{site.slot}.json").unlink()
+    del site.services["theirs"]
+    site.write()
     assert "adopted" in site.run("deploy", "--service", "good", "--plan", expect=10)
     site.run("deploy", "--service", "bad", expect=6)
     assert site.active("theirs") == "active"

@@ -63,3 +63,15 @@ def test_a_source_that_cannot_be_sent(tmp_path: Path, kind: str) -> None:
         fingerprint(source, tmp_path / "c")
     assert caught.value.exit == Exit.INPUT
     assert str(source) in caught.value.where
+
+
+def test_digests_that_cannot_be_kept_are_computed_again(tmp_path: Path) -> None:
+    source, cache = model(tmp_path / "a", weights="www"), tmp_path / "c"
+    cache.write_text("no folder")
+    assert fingerprint(source, cache) == fingerprint(source, tmp_path / "d")
+    full = Path("/dev/full")
+    (kept,) = (tmp_path / "d").iterdir()
+    kept.unlink()
+    kept.with_suffix(f".{os.getpid()}.new").symlink_to(full)
+    assert fingerprint(source, tmp_path / "d") == fingerprint(source, cache)
+    assert list((tmp_path / "d").iterdir()) == []

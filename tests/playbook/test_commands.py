@@ -17,6 +17,7 @@ from fleetctl.playbook.check import check_commands
 from fleetctl.playbook.commands import Command, commands
 from fleetctl.playbook.document import Source, load_playbook, playbooks
 from fleetctl.playbook.record import Record
+from fleetctl.playbook.run import run_playbook
 from fleetctl.playbook.values import read_values
 
 REPOSITORY = Path(__file__).parents[2]
@@ -188,3 +189,15 @@ def test_a_run_goes_on_behind_what_the_last_one_ended(tmp_path: Path) -> None:
     second = Record(tmp_path, "try", todo)
     assert second.done() == {0}
     assert Record(tmp_path, "try", todo[:3]).done() == set(), "other commands are another run"
+
+
+def test_nothing_begins_where_the_record_cannot_be_written(tmp_path: Path) -> None:
+    todo = [Command("look", ("status",), ("status",), (0,), False, True)]
+    record = Record(tmp_path, "try", todo)
+    record.path.parent.mkdir(parents=True)
+    record.path.symlink_to("/dev/full")
+    with pytest.raises(FleetError, match=r"No space left on device; step 1 was not begun") as caught:
+        run_playbook(todo, record, (), False, lambda event: None)
+    assert caught.value.exit == Exit.INPUT and caught.value.where == str(record.path)
+    with pytest.raises(FleetError, match="step 1 is done, and --resume would not know it"):
+        record.add(0, "done", todo[0], exit=0)

@@ -88,6 +88,13 @@ def test_a_healthy_service_is_enabled_without_a_restart() -> None:
     assert found == Difference([f"enable {UNIT} at boot, without a restart"], restart=False)
 
 
+def test_a_healthy_service_that_was_found_there_is_enabled_without_a_restart() -> None:
+    kept = replace(NEW, unit_text=None)
+    found = planned(kept, unit=DISABLED, owner=OWNER, status=200)
+    assert found == Difference([f"enable {UNIT} at boot, without a restart"], restart=False)
+    assert planned(kept, unit=DISABLED, owner=OWNER, status=503).restart
+
+
 @pytest.mark.parametrize(
     "parts",
     [
