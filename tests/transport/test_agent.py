@@ -313,7 +313,7 @@ def test_the_second_start_finds_bytecode(start_sshd: Start, monkeypatch: pytest.
         wait_for(lambda: server.inside(f"ls -d {unpacked} || true"))
     with open_agent(server.host()) as opened:
         opened.call("facts")
-    assert "facts." in server.inside(f"ls {unpacked}/fleetctl/agent/__pycache__")
+    assert "facts." in server.inside(f"ls {unpacked}/fleetctl/agent/host/__pycache__")
 
 
 def test_a_host_whose_disk_fills_up_after_the_agent_came_still_serves(start_sshd: Start) -> None:
