@@ -232,7 +232,7 @@ def test_another_python_leaves_only_a_clone() -> None:
     b = training()
     b["python"]["tag"] = "cp311"
     lines = commands(plan_steps(compare(reference(), b)), A, B)
-    assert lines[-1] == "fleetctl env clone ct129:/root/ml-env ct200 ml-env"
+    assert lines[-1] == "fleetctl env clone ct129:/root/ml-env ct200:ml-env"
     assert len(lines) == 2
 
 
