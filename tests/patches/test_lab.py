@@ -196,3 +196,10 @@ def test_the_operators_mistakes(controller: Controller) -> None:
         "apply", f"ct200:{BASE}", "tree", "--as", "../x", code=Exit.INPUT
     )
     assert "no patch set is in it" in controller.run("revert", f"ct200:{BASE}", code=Exit.PREFLIGHT)
+    bare = f"{ENVS}/bare"
+    controller.on(f"cp -a {BASE} {bare}; rm -r {bare}/lib/python3*/site-packages/engine*")
+    for verb in ("diff", "apply"):
+        said = controller.run(verb, f"ct200:{bare}", "tree", code=Exit.PREFLIGHT)
+        assert "it has no engine, which tree is for" in said
+        assert "name an environment that has engine" in said
+    controller.on(f"rm -r {bare}")
