@@ -52,7 +52,10 @@ class PatchWrites:
             "distribution": self.patch_set.distribution,
             "writes": [write.to_call() for write in self.writes],
             "imports": manifest.imports,
-            "checks": [{"argv": check.command(), "seconds": check.seconds} for check in manifest.checks],
+            "checks": [
+                {"what": check.what, "argv": check.command(), "seconds": check.seconds}
+                for check in manifest.checks
+            ],
         }
 
 

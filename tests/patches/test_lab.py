@@ -184,6 +184,7 @@ def test_a_check_that_fails_leaves_no_environment(controller: Controller) -> Non
     controller.runs_in("tree", CHECK.replace("is_linear('linear')", "not is_linear('linear')"))
     error = controller.last("apply", f"ct200:{BASE}", "tree", code=Exit.PREFLIGHT)["error"]
     controller.runs_in("tree", CHECK)
+    assert error["what"] == "a check of the patch tree failed: tree is linear too (exit status 1)"
     assert "AssertionError" in "\n".join(error["evidence"])
     assert controller.environments() == [BASE]
 
