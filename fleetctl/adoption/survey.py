@@ -6,13 +6,18 @@ import re
 from typing import Any
 
 from fleetctl.adoption.draft import Draft, Found, Row, short, unique
-from fleetctl.adoption.modes import Drafting, drafting
+from fleetctl.adoption.modes import DRAFTERS, Drafting, drafting
 from fleetctl.adoption.slots import slot_of
 from fleetctl.adoption.words import Parsed, known_engine, parse, text_of
+from fleetctl.services.engines import Arguments
 
 VENV = re.compile(r"/[A-Za-z0-9._/+:@=-]+")
 UNIT = re.compile(r"[A-Za-z0-9:_.@-]{1,240}\.service")
 MODEL_ARGUMENTS = ("model-path", "model")
+PLACES = (*MODEL_ARGUMENTS, *DRAFTERS)
+RELATIVE = re.compile(
+    r"\.{1,2}/.*|[\w.-]+(?:/[\w.-]+)+|[\w-]+\.(?:jinja|json|ya?ml|txt|pt|safetensors)", re.ASCII
+)
 OWN_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "VIRTUAL_ENV", "CONDA_PREFIX", "MASTER_PORT"}
 STANDARD_VARIABLES = {"PYTHONUNBUFFERED", "PATH"}
 
@@ -189,14 +194,39 @@ def _service(
     if unit_name:
         service["unit"] = unit_name
     draft.services[name] = service
-    draft.given[name] = {"arguments": parsed.given, "engine": server["engine"]}
+    given = _rooted(parsed.given, server["paths"])
+    draft.given[name] = {"arguments": given, "engine": server["engine"]}
     variables = (unit or server)["variables"]
     _variables(draft, name, variables, unit is not None)
     _said(draft, name, parsed, server)
     if unit is not None:
         _unit(draft, name, unit)
+    else:
+        _relative(draft, name, server, given)
     row.mode, row.gpus = drafts.mode, _shown(draft.slots[slot]["gpus"])
     row.environment, row.model, row.service = path, draft.models[model]["path"], name
+
+
+def _rooted(given: Arguments, paths: Found) -> Arguments:
+    """The arguments with the places of models as paths from / on, where they were relative."""
+    rooted = dict(given)
+    for name in PLACES:
+        word = text_of(given, name)
+        if word and word in paths and not word.startswith("/") and paths[word]["path"].isprintable():
+            rooted[name] = paths[word]["path"]
+    return rooted
+
+
+def _relative(draft: Draft, name: str, server: Found, given: Arguments) -> None:
+    """Comments on arguments that mean another file once a unit starts the service in /."""
+    for argument, value in given.items():
+        words = [word for word in (value if isinstance(value, list) else [value]) if isinstance(word, str)]
+        found = [word for word in words if word in server["paths"] or RELATIVE.fullmatch(word)]
+        found = [word for word in found if not word.startswith("/") and word not in server["hub"]]
+        if found and argument != "served-model-name":
+            where = server["cwd"] or "a folder that could not be read"
+            note = f"{argument} may name files in {where}, where it was started; a unit starts in /"
+            draft.note(("services", name), f"{note}: write them from / on")
 
 
 def _usual_name(engine: str, parsed: Parsed) -> str | None:

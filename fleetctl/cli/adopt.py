@@ -43,8 +43,10 @@ def adopt(
     from fleetctl.adoption.compose import compose
     from fleetctl.adoption.files import check_name, destination, write
     from fleetctl.adoption.survey import survey
+    from fleetctl.cli.outfile import require_place
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
+    from fleetctl.errors import Exit, FleetError
     from fleetctl.inventory.loader import INVENTORIES, find_root
     from fleetctl.transport.agent import open_agent
 
@@ -55,8 +57,15 @@ def adopt(
     if not out and not stdout:
         check_name(folder, host, file)
     output = Output(json=json)
+    if out and not stdout and file.parent != folder.absolute():
+        require_place(file)
     with open_agent(target) as agent:
-        seen: dict[str, Any] = agent.call("servers.find", timeout=FIND_S)
+        try:
+            seen: dict[str, Any] = agent.call("servers.find", timeout=FIND_S)
+        except KeyboardInterrupt:
+            raise FleetError(
+                f"interrupted while {host} was looked at; nothing was written", exit=Exit.INTERRUPTED
+            ) from None
         draft = survey(host, settings, seen)
         files = compose(draft, root, seen["units"])
         written = [] if stdout else write(files, file, root)

@@ -30,11 +30,14 @@ def capture(
     json: Json = False,
 ) -> None:
     """Read an environment's bill of materials: every distribution, file and library; changes nothing."""
+    from fleetctl.cli.outfile import require_place
     from fleetctl.cli.output import Output
     from fleetctl.environment.bom import save_bom
     from fleetctl.environment.bom_text import headline, screen
 
     output = Output(json=json)
+    if output_file is not None:
+        require_place(output_file)
     bom = _of_host(place)
     _tell_problems(output, place, bom)
     if output_file is not None:

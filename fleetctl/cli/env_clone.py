@@ -34,7 +34,7 @@ def clone(
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
     from fleetctl.environment.place import host_place
-    from fleetctl.errors import Exit
+    from fleetctl.errors import Exit, FleetError
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_host
 
@@ -42,6 +42,8 @@ def clone(
     fleet = load_fleet()
     place = host_place(fleet, source)
     assert place.host is not None
+    if name in fleet.hosts:
+        raise FleetError(f"{name} is a host, not the clone's name", fix=f"did you mean {name}:NAME?")
     target, chosen = _target(place.host.name, name)
     host = select_host(fleet, target)
     with progress(output) as listener:

@@ -118,6 +118,7 @@ def diff(
     from fleetctl.patches.difference import differences
     from fleetctl.patches.patchset import load, load_all
     from fleetctl.patches.places import bases, kept_wheels, open_environment
+    from fleetctl.patches.plan import not_installed
     from fleetctl.patches.state import State
 
     output = Output(json=json)
@@ -127,6 +128,8 @@ def diff(
     found: list[Any] = []
     with open_environment(fleet, place) as environment, bases(fleet, environment, base or []) as trees:
         for state in environment.states(sets, known):
+            if name and state.state == State.MISSING:
+                raise not_installed(state.patch_set, environment.shown)
             if state.state == State.MISSING or (state.state == State.OTHER_VERSION and not name):
                 continue
             kept = kept_wheels(fleet, state.patch_set.distribution, state.patch_set.manifest.versions)

@@ -1,4 +1,7 @@
-"""What differs between two environments, grouped by what it breaks, and how the one becomes like the other. Pure."""
+"""What differs between two environments, grouped by what it breaks, and how the one becomes like the other.
+
+Pure, but for a specification's local parts: their versions are digests of fleetctl's own sources.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from fleetctl.environment.diff_abi import abi_differences
 from fleetctl.environment.diff_drift import drift_differences
 from fleetctl.environment.diff_packages import missing_differences, version_differences
 from fleetctl.environment.difference import Difference, Group, Step, listed
+from fleetctl.environment.localwheel import local_pin
 from fleetctl.environment.sides import Sides
 from fleetctl.environment.spec import EnvironmentSpec
 from fleetctl.environment.stacks import in_stack
@@ -38,10 +42,13 @@ def compare(a: Bom, b: Bom) -> list[Difference]:
 
 
 def specification(spec: EnvironmentSpec) -> Bom:
-    """A specification in the shape of a BOM: its pins as distributions, nothing known of files and libraries."""
+    """A specification in the shape of a BOM: its pins and its local parts, as they are now, as distributions.
+
+    Nothing is known of files and libraries.
+    """
     pins = [
         (requirement, next(iter(requirement.specifier)))
-        for requirement in map(Requirement, spec.requirements)
+        for requirement in map(Requirement, [*spec.requirements, *map(local_pin, spec.local)])
     ]
     return {
         "schema": 1,

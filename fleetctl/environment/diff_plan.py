@@ -91,7 +91,7 @@ def _command(step: Step, a: Side, b: Side) -> list[str]:
 
 
 def _clone(a: Side, b: Side) -> str:
-    return _words("fleetctl", "env", "clone", a.place, b.host or "HOST", a.name)
+    return _words("fleetctl", "env", "clone", a.place, f"{b.host or 'HOST'}:{a.name}")
 
 
 def _overlay(step: Step, a: Side, b: Side) -> str:

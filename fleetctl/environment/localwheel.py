@@ -23,10 +23,7 @@ def write_local_wheel(part: str, folder: Path) -> Path:
     file name. Nothing is compressed: zlib's output differs from build to build of zlib.
     """
     sources = _sources(Path(fleetctl.__file__).parent, PARTS[part])
-    digest = hashlib.sha256()
-    for name, content in sources.items():
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    version = f"{fleetctl.__version__}+g{digest.hexdigest()[:12]}"
+    version = _version(sources)
     path = folder / f"fleetctl_{part}-{version}-py3-none-any.whl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,6 +32,18 @@ def write_local_wheel(part: str, folder: Path) -> Path:
             _pack(draft, part, version, sources)
             draft.replace(path)
     return path
+
+
+def local_pin(part: str) -> str:
+    """The requirement that the wheel of ``part`` meets, as it would be packed now."""
+    return f"fleetctl-{part}=={_version(_sources(Path(fleetctl.__file__).parent, PARTS[part]))}"
+
+
+def _version(sources: dict[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for name, content in sources.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"{fleetctl.__version__}+g{digest.hexdigest()[:12]}"
 
 
 class _Wheel(WheelFile):  # type: ignore[misc]

@@ -100,6 +100,12 @@ def choose(place: Place, listed: list[dict[str, Any]]) -> str:
     named = [one for one in listed if one["name"] == place.name]
     if len(named) == 1:
         return str(named[0]["path"])
+    if not named and any(entry.spec == place.name for entry in place.host.environments.values()):
+        raise FleetError(
+            f"the environment {place.name} is not built on {place.host.name} yet",
+            where=place.text,
+            fix=f"fleetctl env build {place.host.name} {place.name}",
+        )
     if not named:
         known = {*place.host.environments, *(one["name"] for one in listed)}
         raise FleetError(

@@ -26,16 +26,25 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,62}$")
 def create(root: Path, name: str, distribution: str, base: Tree, changed: Tree) -> Path:
     """Write ``runtime_patches/<name>/``: what makes ``base`` into ``changed``; its folder.
 
-    Its whys are still to be written, and it is refused until they are. FleetError: exit 2 where it exists or
-    nothing differs; exit 5 where the trees cannot be told apart by a patch set (files that went away or are
-    binary, another version).
+    Its whys are still to be written, and it is refused until they are. FleetError: exit 2 where it exists, cannot
+    be written or nothing differs; exit 5 where the trees cannot be told apart by a patch set (files that went away
+    or are binary, another version).
     """
     folder = root / FOLDER / name
     if not NAME.match(name):
         raise FleetError(f"not a patch set's name: {name!r}", fix="use lower case letters, digits, . _ and -")
     if folder.exists():
         raise FleetError(f"the patch set {name} exists", where=str(folder), fix="choose another name")
-    distribution = str(canonicalize_name(distribution))
+    draft = folder.with_name(f".{name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _make(draft)
+        return _write_set(draft, folder, str(canonicalize_name(distribution)), base, changed)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write_set(draft: Path, folder: Path, distribution: str, base: Tree, changed: Tree) -> Path:
     installed = _same_version(distribution, base, changed)
     before, after = base.files(installed.packages), changed.files(installed.packages)
     _require_kept(before, after, base, changed)
@@ -47,25 +56,20 @@ def create(root: Path, name: str, distribution: str, base: Tree, changed: Tree) 
             where=f"{base.shown} and {changed.shown}",
             fix="name the tree that was changed: --changed",
         )
-    draft = folder.with_name(f".{name}.new")
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
-        manifest = {
-            "name": name,
-            "distribution": distribution,
-            "versions": [installed.version],
-            "why": TODO,
-            "upstream": None,
-            "files": _new(draft, new, changed),
-            "hunks": _hunks(draft, differing, base, changed),
-            "imports": [],
-            "checks": [],
-        }
-        text = yaml.safe_dump(manifest, sort_keys=False, width=1000, allow_unicode=True)
-        _write(draft / MANIFEST, text.encode())
-        draft.rename(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    manifest = {
+        "name": folder.name,
+        "distribution": distribution,
+        "versions": [installed.version],
+        "why": TODO,
+        "upstream": None,
+        "files": _new(draft, new, changed),
+        "hunks": _hunks(draft, differing, base, changed),
+        "imports": [],
+        "checks": [],
+    }
+    text = yaml.safe_dump(manifest, sort_keys=False, width=1000, allow_unicode=True)
+    _write(draft / MANIFEST, text.encode())
+    draft.rename(folder)
     return folder
 
 
@@ -166,5 +170,23 @@ def _own_sources() -> dict[str, str]:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    _make(path.parent)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _not_written(folder, error) from None
+
+
+def _not_written(path: Path, error: OSError) -> FleetError:
+    return FleetError(
+        f"the patch set cannot be written: {error.strerror}",
+        where=str(path),
+        fix="make the folder writable and see that its disk has room, or name another fleet folder: --fleet",
+    )

@@ -19,7 +19,6 @@ WORDS = {
     State.FOREIGN: "has other files than {name} was made for",
     State.PARTLY: "has some files as {name} makes them, others not",
     State.OTHER_VERSION: "has {distribution} {version}; {name} is for {versions}",
-    State.MISSING: "has no {distribution}, which {name} is for",
 }
 
 
@@ -53,7 +52,10 @@ class PatchWrites:
             "distribution": self.patch_set.distribution,
             "writes": [write.to_call() for write in self.writes],
             "imports": manifest.imports,
-            "checks": [{"argv": check.command(), "seconds": check.seconds} for check in manifest.checks],
+            "checks": [
+                {"what": check.what, "argv": check.command(), "seconds": check.seconds}
+                for check in manifest.checks
+            ],
         }
 
 
@@ -151,6 +153,8 @@ def _require_own(patch_set: PatchSet, installed: Installed, place: str) -> None:
 
 def _refusal(state: PatchState, before: Sequence[PatchSet], place: str) -> FleetError:
     patch_set = state.patch_set
+    if state.state == State.MISSING:
+        return not_installed(patch_set, place)
     evidence = [f"{path}: {words(kind)}" for path, kind in state.files.items() if kind != FileState.BEFORE]
     if state.needed:
         return FleetError(
@@ -180,6 +184,16 @@ def _refusal(state: PatchState, before: Sequence[PatchSet], place: str) -> Fleet
     )
     fix = state.advice or f"fleetctl patch diff {place} {patch_set.name} shows what differs"
     return FleetError(f"it {what}", where=place, fix=fix, evidence=evidence, exit=Exit.PREFLIGHT)
+
+
+def not_installed(patch_set: PatchSet, place: str) -> FleetError:
+    """What is said where the environment has nothing of what the patch set is for."""
+    return FleetError(
+        f"it has no {patch_set.distribution}, which {patch_set.name} is for",
+        where=place,
+        fix=f"name an environment that has {patch_set.distribution} {' or '.join(patch_set.manifest.versions)}",
+        exit=Exit.PREFLIGHT,
+    )
 
 
 def words(kind: FileState) -> str:

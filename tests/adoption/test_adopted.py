@@ -241,6 +241,24 @@ def test_a_model_by_its_name_in_a_hub(adopt: Adopt) -> None:
     assert service.model_id == "zai-org/GLM-4.7-FP8"
 
 
+def test_relative_paths_of_a_bare_process_are_read_from_where_it_was_started(adopt: Adopt) -> None:
+    line = (
+        "/v/bin/python -m fleetctl.standalone --model small --drafter ./draft --log-file out/log.txt --port 7"
+    )
+    paths = {
+        word: {"path": f"/srv/models/{name}", "exists": True, "kind": "folder", "bytes": 1}
+        for word, name in (("small", "small"), ("./draft", "draft"))
+    }
+    host, service, text = one(adopt, server(line, cwd="/srv/models", paths=paths))
+    assert host.models[service.model].path == "/srv/models/small"
+    assert {"model", "drafter"}.isdisjoint(service.args)
+    rendered = command(host, service, "/v")
+    assert rendered[rendered.index("--model") + 1] == "/srv/models/small"
+    assert rendered[rendered.index("--drafter") + 1] == "/srv/models/draft"
+    said = " ".join(text.replace("#", " ").split())
+    assert "log-file may name files in /srv/models, where it was started" in said
+
+
 def test_a_host_where_nothing_serves(adopt: Adopt) -> None:
     fleet, text = adopt(seen(unseen=["who holds port 5: a process of another user"], unasked=[29500]))
     host = fleet.hosts["box"]

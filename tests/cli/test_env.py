@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fleetctl.cli.app import whole
@@ -11,6 +13,7 @@ from fleetctl.environment.derived import ClonePlan
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory import loader
 
+REPOSITORY = Path(__file__).parents[2]
 PLAN = ClonePlan("/root/venv", "twin", "0" * 12, "/e/twin", False, "hardlink", 1, 1, 0, 9, None)
 
 
@@ -22,6 +25,15 @@ def test_a_clone_that_another_made_is_said_to_be_there(capsys: pytest.CaptureFix
         "ct200: /e/twin is there, made by another meanwhile: nothing to do",
         "ct200: cloned /root/venv to /e/twin (copy) in 2.0 s",
     ]
+
+
+def test_a_clone_is_not_named_like_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = loader.load_fleet(REPOSITORY, "inventories")
+    monkeypatch.setattr(loader, "load_fleet", lambda: fleet)
+    with pytest.raises(FleetError, match="ct129 is a host") as caught:
+        whole()(["env", "clone", "ct200:/root/venv", "ct129"])
+    assert caught.value.exit == Exit.INPUT
+    assert caught.value.fix == "did you mean ct129:NAME?"
 
 
 @pytest.mark.parametrize("words", [["env", "prune", "ct200"], ["patch", "status", "ct200"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from fleetctl.environment.compare import compare, specification
 from fleetctl.environment.diff_plan import Side, commands, plan_steps
 from fleetctl.environment.difference import Difference, Group, Step
+from fleetctl.environment.localwheel import write_local_wheel
 from fleetctl.environment.result import resulting
 from fleetctl.environment.spec import EnvironmentSpec
 from fleetctl.environment.view import View
@@ -232,7 +234,7 @@ def test_another_python_leaves_only_a_clone() -> None:
     b = training()
     b["python"]["tag"] = "cp311"
     lines = commands(plan_steps(compare(reference(), b)), A, B)
-    assert lines[-1] == "fleetctl env clone ct129:/root/ml-env ct200 ml-env"
+    assert lines[-1] == "fleetctl env clone ct129:/root/ml-env ct200:ml-env"
     assert len(lines) == 2
 
 
@@ -264,6 +266,19 @@ def test_against_a_specification() -> None:
     assert told["missing", "vllm"].step == Step("install", ("vllm",), "envs/serving.yaml pins vllm==0.11")
     assert told["version", "xgrammar"].severity == "error"
     assert {one.step.do for one in compare(b, spec)} == {"none"}, "a specification is changed by hand"
+
+
+def test_a_local_part_of_a_specification_is_one_of_its_distributions(tmp_path: Path) -> None:
+    packed = write_local_wheel("standalone", tmp_path)
+    pins = {"requirements": ["alpha==1.0"], "local": ["standalone"]}
+    spec = specification(EnvironmentSpec.model_validate({"name": "serving", "python": "3.12", **pins}))
+    own = spec["distributions"][1]
+    assert packed.name == f"fleetctl_standalone-{own['version']}-py3-none-any.whl"
+    b = reference()
+    b["distributions"] = [{**b["distributions"][0], **entry} for entry in spec["distributions"]]
+    b["extensions"] = []
+    assert compare(spec, b) == []
+    assert compare(b, spec) == []
 
 
 def apply(steps: Sequence[Step], a: Bom, b: Bom) -> Bom:

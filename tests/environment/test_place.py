@@ -130,6 +130,14 @@ def test_a_built_environment_by_its_name_alone(fleet: Fleet) -> None:
     assert "did you mean standalone-cpu?" in caught.value.fix
 
 
+def test_an_environment_of_the_inventory_that_is_not_built_yet(fleet: Fleet) -> None:
+    with pytest.raises(FleetError) as caught:
+        choose(named(fleet, "b"), [])
+    assert caught.value.exit == Exit.INPUT
+    assert caught.value.what == "the environment standalone-cpu is not built on two yet"
+    assert caught.value.fix == "fleetctl env build two standalone-cpu"
+
+
 @given(st.text(max_size=40))
 def test_any_text_is_a_place_or_an_error_of_input(fleet: Fleet, text: str) -> None:
     try:

@@ -114,6 +114,15 @@ def test_it_never_writes_over_another(tmp_path: Path) -> None:
             create(tmp_path, name, "engine", Wheel(wheel(tmp_path)), Read("changed", str(changed)))
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_trees_are_read(tmp_path: Path) -> None:
+    (tmp_path / "runtime_patches").write_text("a file is in the folder's place")
+    nothing = Read("nowhere", str(tmp_path / "nowhere"))
+    with pytest.raises(FleetError, match="the patch set cannot be written") as caught:
+        create(tmp_path, "new", "engine", nothing, nothing)
+    assert caught.value.exit == Exit.INPUT
+    assert str(tmp_path / "runtime_patches") in (caught.value.where or "")
+
+
 def test_a_new_file_that_is_fleetctls_own_is_named_not_copied(tmp_path: Path) -> None:
     own = (Path(fleetctl.__file__).parent / "ddtree" / "tree.py").read_bytes()
     tree = patch_set(tmp_path, "tree", {"engine/tree.py": own})

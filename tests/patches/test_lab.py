@@ -184,6 +184,7 @@ def test_a_check_that_fails_leaves_no_environment(controller: Controller) -> Non
     controller.runs_in("tree", CHECK.replace("is_linear('linear')", "not is_linear('linear')"))
     error = controller.last("apply", f"ct200:{BASE}", "tree", code=Exit.PREFLIGHT)["error"]
     controller.runs_in("tree", CHECK)
+    assert error["what"] == "a check of the patch tree failed: tree is linear too (exit status 1)"
     assert "AssertionError" in "\n".join(error["evidence"])
     assert controller.environments() == [BASE]
 
@@ -196,3 +197,10 @@ def test_the_operators_mistakes(controller: Controller) -> None:
         "apply", f"ct200:{BASE}", "tree", "--as", "../x", code=Exit.INPUT
     )
     assert "no patch set is in it" in controller.run("revert", f"ct200:{BASE}", code=Exit.PREFLIGHT)
+    bare = f"{ENVS}/bare"
+    controller.on(f"cp -a {BASE} {bare}; rm -r {bare}/lib/python3*/site-packages/engine*")
+    for verb in ("diff", "apply"):
+        said = controller.run(verb, f"ct200:{bare}", "tree", code=Exit.PREFLIGHT)
+        assert "it has no engine, which tree is for" in said
+        assert "name an environment that has engine" in said
+    controller.on(f"rm -r {bare}")

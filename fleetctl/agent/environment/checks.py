@@ -39,7 +39,8 @@ class Checks:
         for patch in patches:
             for check in patch.get("checks", []):
                 said = check if isinstance(check, dict) else {"argv": check}
-                self._check(patch["name"], said["argv"], float(said.get("seconds") or CHECK_S))
+                what = said.get("what") or " ".join(" ".join(said["argv"]).split())[:200]
+                self._check(patch["name"], what, said["argv"], float(said.get("seconds") or CHECK_S))
 
     def _prove(self, modules: List[str]) -> None:
         status, lines = self._run(
@@ -54,12 +55,12 @@ class Checks:
             last = [line.partition(" ")[2] for line in lines if line.startswith("import ")]
             raise self._failed(f"the module {last[-1] if last else '?'} does not load", status, lines)
 
-    def _check(self, patch: str, argv: List[str], seconds: float) -> None:
+    def _check(self, patch: str, what: str, argv: List[str], seconds: float) -> None:
         command = [self._python, *(argv[1:] if argv[0] in PYTHONS else argv)]
         status, lines = self._run(command, f"check of {patch}", seconds)
         self.results.append({"patch": patch, "argv": argv, "status": status, "output": lines[-KEEP_LINES:]})
         if status:
-            raise self._failed(f"a check of the patch {patch} failed: {' '.join(argv)[:200]}", status, lines)
+            raise self._failed(f"a check of the patch {patch} failed: {what}", status, lines)
 
     def _run(self, argv: List[str], text: str, seconds: float) -> "tuple[int, List[str]]":
         return self._children.run("derive-check", argv, lambda: text, seconds)
