@@ -48,7 +48,7 @@ def explain(
     signatures = [one for one in SIGNATURES if one.id == rule]
     if known is None and not signatures:
         ids = {*RULES, *(one.id for one in SIGNATURES)}
-        near = nearest_few(rule, ids)
+        near = nearest_few(rule, sorted(ids))
         meant = f"did you mean {' or '.join(near)}? " if near else ""
         raise FleetError(f"no rule {rule}", fix=f"{meant}`fleetctl doctor rules` lists them")
     cases = examples(rule)
