@@ -263,7 +263,9 @@ def test_a_refused_port(sshd: Sshd) -> None:
 
 
 def test_a_name_that_does_not_resolve(sshd: Sshd) -> None:
-    assert "does not resolve" in refused(sshd.host(hostname="no-such-host.invalid")).what
+    error = refused(sshd.host(hostname="no-such-host.invalid"))
+    assert "does not resolve" in error.what
+    assert "for adopt --ssh" in error.fix
 
 
 def test_a_host_that_answers_nothing_ends_at_its_connect_timeout(sshd: Sshd) -> None:
