@@ -41,14 +41,16 @@ def explain(
     from fleetctl.doctor.rule import RULES
     from fleetctl.doctor.signatures import SIGNATURES
     from fleetctl.errors import FleetError
-    from fleetctl.inventory.nearest import hint
+    from fleetctl.inventory.nearest import nearest_few
 
     output = Output(json=json)
     known = RULES.get(rule)
     signatures = [one for one in SIGNATURES if one.id == rule]
     if known is None and not signatures:
         ids = {*RULES, *(one.id for one in SIGNATURES)}
-        raise FleetError(f"no rule {rule}", fix=hint(rule, ids, "rules"))
+        near = nearest_few(rule, sorted(ids))
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        raise FleetError(f"no rule {rule}", fix=f"{meant}`fleetctl doctor rules` lists them")
     cases = examples(rule)
     if output.json:
         logged = [one.to_dict() for one in signatures]

@@ -35,11 +35,11 @@ def k8s(
 ) -> None:
     """Print Deployments, LeaderWorkerSets and Services (YAML) for kubectl apply -f -.
 
-    Exit codes: 0 printed, 2 no such service, one that only its own unit can start, or no image's name.
+    Exit codes: 0 printed, 2 no such service, one that only its own unit can start, or no image's or namespace's name.
     """
     from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
-    from fleetctl.export.k8s import as_yaml, check_image, export_services, secret_names
+    from fleetctl.export.k8s import as_yaml, check_image, check_namespace, export_services, secret_names
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.inventory.select import select_host, select_service
 
@@ -53,6 +53,8 @@ def k8s(
             fix="--image, such as lmsysorg/sglang:v0.5.11; it must hold what the environment does",
         )
     check_image(image)
+    if namespace is not None:
+        check_namespace(namespace)
     objects = export_services(fleet, chosen, names, image, namespace)
     output = Output(json=json)
     if output.json:

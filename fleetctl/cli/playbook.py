@@ -26,18 +26,29 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
 
 @app.command("list")
 def list_(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
-    """List the playbooks of the fleet folder, with their parameters."""
+    """List the playbooks of the fleet folder, with their parameters; those with errors with file and line (exit 2)."""
     from fleetctl.cli.output import Output
+    from fleetctl.errors import Exit
     from fleetctl.inventory.loader import find_root
-    from fleetctl.playbook.document import load_playbook, playbooks
+    from fleetctl.playbook.folder import load_all
 
-    output, root = Output(json=json), find_root()
-    found = [load_playbook(root, name).playbook for name in playbooks(root)]
+    output = Output(json=json)
+    good, errors = load_all(find_root(), _verbs())
+    found = [source.playbook for source in good]
     if json:
-        output.document([one.model_dump() for one in found])
-        return
-    rows = [[one.playbook, " ".join(_pairs(one.parameters)), one.description.strip()] for one in found]
-    output.table(["playbook", "parameters", "description"], rows)
+        output.document(
+            {
+                "playbooks": [one.model_dump() for one in found],
+                "errors": [error.to_dict() for error in errors],
+            }
+        )
+    else:
+        rows = [[one.playbook, " ".join(_pairs(one.parameters)), one.description.strip()] for one in found]
+        output.table(["playbook", "parameters", "description"], rows)
+        for error in errors:
+            output.print_error(error)
+    if errors:
+        raise typer.Exit(int(Exit.INPUT))
 
 
 @app.command()
@@ -64,16 +75,17 @@ def run(
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
     from fleetctl.playbook.check import check_commands
-    from fleetctl.playbook.commands import commands
+    from fleetctl.playbook.commands import commands, wrong_words
     from fleetctl.playbook.document import load_playbook
     from fleetctl.playbook.record import Record
     from fleetctl.playbook.run import exit_code, plan_playbook, run_playbook
     from fleetctl.playbook.values import read_values
 
     output, fleet = Output(json=json), load_fleet()
-    source = load_playbook(fleet.root, playbook)
+    verbs = _verbs()
+    source = load_playbook(fleet.root, playbook, lambda data: wrong_words(data, verbs))
     chosen = read_values(source, values or [], fleet)
-    todo = commands(source, _verbs(), chosen)
+    todo = commands(source, verbs, chosen)
 
     def on_event(event: dict[str, Any]) -> None:
         if json:

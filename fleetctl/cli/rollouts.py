@@ -219,7 +219,8 @@ def _print_outcome(output: Output, outcome: Outcome) -> None:
         output.line(f"{name} is deployed as wanted; nothing to do")
         return
     if outcome.verdict == "planned":
-        output.line(f"{name}, planned:")
+        head = f"{outcome.host} {outcome.slot} would be empty" if outcome.emptied else name
+        output.line(f"{head}, planned:")
         for change in outcome.changes:
             output.line(f"  - {change}")
         for line in outcome.diff:

@@ -89,18 +89,19 @@ def diagnose(
 def merge(held: Iterable[tuple[str, Finding]], subjects: int = 0) -> list[Said]:
     """Findings that say the same of several places, services or environments as one each, worst first.
 
-    What holds of the host itself (label ""), or of all its ``subjects``, is ``of`` nothing.
+    One that is an error here and a warning there is an error. What holds of the host itself (label ""), or of all
+    its ``subjects``, is ``of`` nothing.
     """
     groups: dict[str, list[tuple[str, Finding]]] = {}
     for label, finding in held:
-        key = [finding.rule, finding.severity, finding.what, finding.remedy.to_dict()]
+        key = [finding.rule, finding.what, finding.remedy.to_dict()]
         groups.setdefault(json.dumps(key, default=str), []).append((label, finding))
     made = [_merged(group, subjects) for group in groups.values()]
     return sorted(made, key=lambda one: SEVERITIES.index(one.finding.severity))
 
 
 def _merged(group: Sequence[tuple[str, Finding]], subjects: int) -> Said:
-    first = group[0][1]
+    first = min((finding for _, finding in group), key=lambda one: SEVERITIES.index(one.severity))
     where = _unique(finding.where for _, finding in group)
     evidence = _unique(line for _, finding in group for line in finding.evidence)
     labels = _unique(label for label, _ in group)

@@ -151,7 +151,11 @@ def load_facts(path: Path) -> Facts:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise FleetError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        raise FleetError(
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            fix="name a file that `fleetctl facts HOST --json` wrote",
+        ) from None
     except (ValueError, RecursionError) as error:
         raise _no_facts(path, f"not JSON: {error}") from None
     if not isinstance(found, dict) or "schema" not in found:

@@ -31,6 +31,7 @@ _IMAGE = re.compile(
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@[A-Za-z][A-Za-z0-9+._-]*:[0-9a-fA-F]{32,})?"
 )
 """The OCI distribution specification's reference: registry, name, tag, digest."""
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 LWS = {
     "nnodes": "$(LWS_GROUP_SIZE)",
     "node-rank": "$(LWS_WORKER_INDEX)",
@@ -69,6 +70,16 @@ def check_image(image: str) -> None:
             f"{image!r} is no image's name",
             where="--image",
             fix="[REGISTRY[:PORT]/]NAME[:TAG][@DIGEST], NAME in lower case, such as lmsysorg/sglang:v0.5.11",
+        )
+
+
+def check_namespace(namespace: str) -> None:
+    """FleetError (exit 2) for what Kubernetes takes as no namespace: a DNS label of RFC 1123."""
+    if not _LABEL.fullmatch(namespace):
+        raise FleetError(
+            f"{namespace!r} is no namespace's name",
+            where="--namespace",
+            fix="at most 63 lower case letters, digits and -, a letter or digit first and last",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Template
 from typing import Any
@@ -50,17 +50,46 @@ def commands(source: Source, app: Any, values: Values) -> list[Command]:
     return found
 
 
+def wrong_words(data: Mapping[str, Any], app: Any) -> list[Problem]:
+    """What is wrong with steps whatever the values: unknown verbs, parameters and ``${names}``.
+
+    ``data`` is a playbook's as it stands in its file; what is of another kind than it should be is left out.
+    """
+    problems: list[Problem] = []
+    names = list(_mapping(data.get("parameters")))
+    steps = data.get("steps")
+    for at, step in enumerate(steps if isinstance(steps, list) else []):
+        key: Key = ("steps", at)
+        verb = _mapping(step).get("verb")
+        if not isinstance(verb, str) or (command := _verb(key, verb, app, problems)) is None:
+            continue
+        given = _mapping(step.get("arguments"))
+        problems += _unknown(key, verb, given, command)
+        _filled(key, verb, given, dict.fromkeys([*names, *_mapping(step.get("foreach"))], ""), problems)
+    return problems
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _unknown(key: Key, verb: str, given: Iterable[str], command: Any) -> Iterator[Problem]:
+    """Parameters that the verb does not take."""
+    known = {name for param in command.params for name in _names(param)}
+    for name in given:
+        if name not in known:
+            fix = hint(name, [_names(param)[0] for param in command.params if param.name], "parameters")
+            yield Problem((*key, "arguments", name), f"{verb} takes no {name}", fix)
+
+
 def _of_step(key: Key, step: Step, app: Any, values: Values, problems: list[Problem]) -> Iterator[Command]:
     verb = _verb(key, step.verb, app, problems)
     if verb is None:
         return
-    known = {name: param for param in verb.params for name in _names(param)}
-    for name in step.arguments:
-        if name not in known:
-            fix = hint(name, [_names(param)[0] for param in verb.params if param.name], "parameters")
-            problems.append(Problem((*key, "arguments", name), f"{step.verb} takes no {name}", fix))
+    known = {name for param in verb.params for name in _names(param)}
+    problems += _unknown(key, step.verb, step.arguments, verb)
     for each in _rounds(step):
-        filled = _filled(key, step, {**values, **each}, problems)
+        filled = _filled(key, step.verb, step.arguments, {**values, **each}, problems)
         if filled is None or any(name not in known for name in step.arguments):
             return
         missing = [param for param in verb.params if param.required and not _given(param, filled)]
@@ -128,24 +157,26 @@ def _rounds(step: Step) -> list[dict[str, str]]:
     return [{name: str(value)} for value in values]
 
 
-def _filled(key: Key, step: Step, values: Values, problems: list[Problem]) -> dict[str, Any] | None:
+def _filled(
+    key: Key, verb: str, arguments: Mapping[str, Any], values: Values, problems: list[Problem]
+) -> dict[str, Any] | None:
     """The arguments with ``${name}`` replaced."""
     filled: dict[str, Any] = {}
-    for name, given in step.arguments.items():
+    for name, given in arguments.items():
         try:
             filled[name] = (
                 [_text(one, values) for one in given] if isinstance(given, list) else _text(given, values)
             )
         except KeyError as error:
             missing = str(error.args[0])
-            what = f"{step.verb}'s {name} names ${{{missing}}}, which there is not"
+            what = f"{verb}'s {name} names ${{{missing}}}, which there is not"
             problems.append(
                 Problem((*key, "arguments", name), what, hint(missing, list(values), "parameters"))
             )
         except ValueError:
-            what = f"{step.verb}'s {name} has a $ that names nothing"
+            what = f"{verb}'s {name} has a $ that names nothing"
             problems.append(Problem((*key, "arguments", name), what, "write $$ for a dollar sign"))
-    return filled if len(filled) == len(step.arguments) else None
+    return filled if len(filled) == len(arguments) else None
 
 
 def _text(given: Any, values: Values) -> Any:

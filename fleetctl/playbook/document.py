@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,8 @@ STEP_KEYS = ("name", "accept", "foreach")
 
 Kind = Literal["host", "service", "environment", "suite", "text", "integer", "number"]
 Given = Value | bool | int | Number
+Look = Callable[[dict[str, Any]], list[Problem]]
+"""What is wrong with a file's data besides its keys and their types."""
 Words = Annotated[list[Value | int | Number], Field(min_length=1)]
 
 
@@ -63,27 +66,38 @@ class Source:
         return together(self.document, self.shown, problems, "the playbook")
 
 
-def load_playbook(root: Path, word: str) -> Source:
+def load_playbook(root: Path, word: str, look: Look = lambda data: []) -> Source:
     """The playbook of a file, or of ``playbooks/<word>.yaml`` below ``root``.
 
-    FleetError (exit 2) names all that is wrong with it, with its lines.
+    FleetError (exit 2) names all that is wrong with it, with its lines; what ``look`` finds in a file whose keys are
+    wrong too.
     """
     path = Path(word)
     if path.suffix not in (".yaml", ".yml"):
         path = root / FOLDER / f"{word}.yaml"
     if not path.is_file():
-        raise FleetError(f"no playbook {word}", str(path), hint(word, playbooks(root), "playbooks"))
+        what, where = f"no playbook {word}", str(path)
+        if Path(word).is_file():
+            what, where = f"{word} is no playbook: a playbook's file ends in .yaml", word
+        raise FleetError(what, where, hint(word, playbooks(root), "playbooks"))
     shown = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     document = read(path)
-    data: Any = None
-    if not document.problems:
-        data = _with_verbs(document)
-    if document.problems:
-        raise together(document, shown, document.problems, "the playbook")
-    try:
-        playbook = Playbook.model_validate({"playbook": path.stem, **data})
-    except ValidationError as error:
-        raise together(document, shown, in_words(error, data, Playbook), "the playbook") from None
+    data = None if document.problems and document.data is None else _with_verbs(document)
+    problems = document.problems
+    if data is not None:
+        try:
+            playbook = Playbook.model_validate({"playbook": path.stem, **data})
+        except ValidationError as error:
+            said = [problem.key for problem in problems]
+            problems += [
+                problem
+                for problem in in_words(error, data, Playbook)
+                if not any(problem.key[: len(key)] == key for key in said)
+            ]
+        if problems:
+            problems += look(data)
+    if problems:
+        raise together(document, shown, problems, "the playbook")
     return Source(playbook, path, shown, document)
 
 
@@ -92,7 +106,7 @@ def playbooks(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / FOLDER).glob("*.yaml"))
 
 
-def _with_verbs(document: Document) -> Any:
+def _with_verbs(document: Document) -> dict[str, Any] | None:
     """The file's data with ``{name, <verb>: {..}}`` as ``{name, verb, arguments}``; problems go to the document."""
     if not isinstance(document.data, dict):
         document.problems.append(Problem((), "the file describes no playbook", "begin with playbook: NAME"))

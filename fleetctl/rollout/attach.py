@@ -71,15 +71,16 @@ def latest(entries: Sequence[Entry]) -> list[Entry]:
 def find_rollout(fleet: Fleet, host: str | None, rollout: str | None, slot: str | None) -> Found:
     """The rollout that is meant: by its id or a part of it, else the one that runs. A lone word may be an id.
 
-    Raises :class:`FleetError`, exit 2, that lists what there is where none or several fit.
+    Raises :class:`FleetError`, exit 2, that lists what there is where none or several fit; exit 8 where none does on
+    the hosts that answered, and others did not.
     """
     if host is not None and rollout is None and host not in fleet.hosts and _may_be_id(host):
         host, rollout = None, host
     hosts = [select_host(fleet, host)] if host is not None else list(fleet.hosts.values())
     answers = on_hosts(hosts, ask)
-    errors = [answer for answer in answers.values() if isinstance(answer, FleetError)]
+    errors = {name: answer for name, answer in answers.items() if isinstance(answer, FleetError)}
     if errors and len(errors) == len(hosts):
-        raise errors[0]
+        raise next(iter(errors.values()))
     known = [
         Found(one, entry)
         for one in hosts
@@ -99,12 +100,12 @@ def _entries(answer: list[Entry] | FleetError) -> list[Entry]:
     return [] if isinstance(answer, FleetError) else answer
 
 
-def _running(hosts: Sequence[Host], known: list[Found], errors: list[FleetError]) -> Found:
+def _running(hosts: Sequence[Host], known: list[Found], errors: Mapping[str, FleetError]) -> Found:
     running = [one for one in known if one.entry["outcome"] == "running"]
     if len(running) == 1:
         return running[0]
     where = ", ".join(host.name for host in hosts)
-    unasked = [f"not asked: {error}" for error in errors]
+    unasked = _unasked(errors)
     if running:
         raise FleetError(
             f"which rollout? {len(running)} are under way",
@@ -113,17 +114,21 @@ def _running(hosts: Sequence[Host], known: list[Found], errors: list[FleetError]
             evidence=[one.words for one in running] + unasked,
         )
     crashed = [one for one in known if one.entry["outcome"] == "crashed"]
+    if errors:
+        raise _perhaps_elsewhere(
+            "no rollout is under way on the hosts that answered", errors, [one.words for one in crashed]
+        )
     raise FleetError(
         "no rollout is under way",
         where=where,
         fix="the next deploy to its slot settles one that was cut short"
         if crashed
         else "fleetctl history lists those that ended, with their ids; fleetctl attach ID shows one of them",
-        evidence=[one.words for one in crashed] + unasked,
+        evidence=[one.words for one in crashed],
     )
 
 
-def _named(rollout: str, known: list[Found], errors: list[FleetError]) -> Found:
+def _named(rollout: str, known: list[Found], errors: Mapping[str, FleetError]) -> Found:
     fitting = [one for one in known if one.entry["id"] == rollout]
     fitting = fitting or [one for one in known if rollout in one.entry["id"]]
     if len(fitting) == 1:
@@ -134,11 +139,30 @@ def _named(rollout: str, known: list[Found], errors: list[FleetError]) -> Found:
             fix="give the whole id",
             evidence=[one.words for one in fitting[:10]],
         )
+    if errors:
+        raise _perhaps_elsewhere(f"the hosts that answered have no rollout {rollout}", errors)
     raise FleetError(
         f"there is no rollout {rollout}",
         fix=hint(rollout, [one.entry["id"] for one in known[:20]], "rollouts"),
-        evidence=[f"not asked: {error}" for error in errors],
     )
+
+
+def _perhaps_elsewhere(
+    what: str, errors: Mapping[str, FleetError], evidence: Sequence[str] = ()
+) -> FleetError:
+    """The error for a rollout that may be on a host which did not answer."""
+    silent = ", ".join(errors)
+    return FleetError(
+        f"{what}; it may be on {silent}, which could not be asked",
+        where=silent,
+        fix="make what did not answer reachable and run it again, or name a host that answers",
+        evidence=[*evidence, *_unasked(errors)],
+        exit=Exit.PARTIAL,
+    )
+
+
+def _unasked(errors: Mapping[str, FleetError]) -> list[str]:
+    return [f"not asked: {error}" for error in errors.values()]
 
 
 def follow(found: Found, on_event: OnEvent) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def difference(host: Host, slot: str, new: Target, old: Target | None, facts: Fa
         changes.append(f"{'change' if before else 'write'} {new.unit}")
     state = filling(facts, slot) or {}
     if old and old.unit != new.unit:
-        origin = "not deployed by fleetctl, adopted" if old.adopted else old.service
+        origin = _origin(old, state)
         verb = "stop" if is_running(facts, old.unit) else "replace (stopped already)"
         changes.append(f"{verb} {old.unit} ({origin})")
     unfinished = facts["slots"][slot].get("unfinished") or []
@@ -151,7 +151,7 @@ def _emptying(host: Host, slot: str, old: Target | None, facts: Facts) -> Differ
     changes = []
     if old:
         found = facts["units"].get(old.unit, {})
-        said = f"{old.unit} ({'not deployed by fleetctl' if old.adopted else old.service})"
+        said = f"{old.unit} ({_origin(old, filling(facts, slot) or {})})"
         running = is_running(facts, old.unit)
         changes.append(f"stop {said}" if running else f"take {said} out of the slot; it does not run")
         if found.get("UnitFileState") == "enabled":
@@ -165,6 +165,17 @@ def _emptying(host: Host, slot: str, old: Target | None, facts: Facts) -> Differ
     unfinished = facts["slots"][slot].get("unfinished") or []
     changes += [f"settle rollout {rollout} first, which was cut short" for rollout in unfinished]
     return Difference(changes)
+
+
+def _origin(old: Target, state: Facts) -> str:
+    """Whose the unit is that leaves: a service's, or one that was found; ``state``: the slot's record."""
+    if not old.adopted:
+        return old.service
+    return (
+        "adopted, put back by fleetctl"
+        if state.get("unit") == old.unit
+        else "not deployed by fleetctl, adopted"
+    )
 
 
 def _lacks_only_enablement(slot: str, new: Target, facts: Facts, is_as_found: bool) -> bool:

@@ -160,7 +160,7 @@ def _resolve(settings: Settings) -> list[tuple[str, int]]:
     if found:
         return found
     reason = failed[0].strerror if failed else f"no answer from DNS within {settings.connect_timeout} s"
-    fix = "correct the host's name or set ssh.hostname in the inventory"
+    fix = "correct the host's name, or give its address: ssh.hostname in the inventory, for adopt --ssh"
     raise _unreachable(settings, f"the name {settings.hostname} does not resolve: {reason}", fix)
 
 

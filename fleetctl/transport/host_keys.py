@@ -10,6 +10,8 @@ from fleetctl.transport.known_hosts import KnownKey, fingerprint, known_keys
 from fleetctl.transport.quick import paramiko
 from fleetctl.transport.settings import Settings, place
 
+UNREADABLE = "cannot be read"
+
 
 def known_kinds(settings: Settings) -> set[str]:
     """Algorithms of the host's known keys, to ask for first: of several it might show an unknown one."""
@@ -34,13 +36,17 @@ def check_host_key(transport: paramiko.Transport, settings: Settings) -> None:
         return
     if known := [entry for entry in known if not entry.revoked]:
         raise _changed_key(settings, key, known)
+    states = {path: _why_not(path) for path in settings.known_hosts}
     show = f"`ssh-keygen -lf /etc/ssh/ssh_host_{_short(key.get_name())}_key.pub`"
     raise FleetError(
         f"unknown host key: {key.get_name()} {fingerprint(key.asbytes())}",
         where=place(settings),
-        fix=f"compare it with what {show} says on the host's console, "
-        f"then accept it: {_accept(settings, key)}",
-        evidence=[f"{_why_not(path)} {path}" for path in settings.known_hosts],
+        fix=_way_on(
+            [path for path, state in states.items() if state.startswith(UNREADABLE)],
+            settings,
+            f"compare it with what {show} says on the host's console, then accept it: {_accept(settings, key)}",
+        ),
+        evidence=[f"{state} {path}" for path, state in states.items()],
         exit=Exit.UNREACHABLE,
     )
 
@@ -52,8 +58,16 @@ def _why_not(path: Path) -> str:
     except FileNotFoundError:
         return "there is no"
     except OSError as error:
-        return f"cannot be read ({error.strerror}):"
+        return f"{UNREADABLE} ({error.strerror}):"
     return "not in"
+
+
+def _way_on(unreadable: list[Path], settings: Settings, accept: str) -> str:
+    """``accept``, or where a file that may hold the key cannot be read: that one first."""
+    if not unreadable:
+        return accept
+    first = f"make {' and '.join(map(str, unreadable))} readable to this user, or run fleetctl as its owner"
+    return first if settings.known_hosts[0] in unreadable else f"{first}; if the key is not there, {accept}"
 
 
 def _changed_key(settings: Settings, key: paramiko.PKey, known: list[KnownKey]) -> FleetError:

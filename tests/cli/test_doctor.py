@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,16 @@ def test_a_log_needs_neither_fleet_nor_facts(tmp_path: Path, monkeypatch: pytest
     assert "sys-libnuma" in piped_in.stdout
 
 
+def test_an_empty_log_is_wrong_input(tmp_path: Path) -> None:
+    log = tmp_path / "journal"
+    for content in (b"", gzip.compress(b"")):
+        log.write_bytes(content)
+        error = refused("--log", str(log))
+        assert (error.what, error.where) == ("the log is empty", str(log))
+    error = refused("--log", "-")
+    assert (error.what, error.where) == ("the log is empty", "standard input")
+
+
 def test_warnings_alone_are_exit_0(tmp_path: Path) -> None:
     facts = builders.facts({"gpus": [{"temperature": 95}]})
     path = tmp_path / "facts.json"
@@ -177,6 +188,14 @@ def test_files_that_are_no_facts(tmp_path: Path) -> None:
         error = refused("--facts", str(path))
         assert word in error.what
         assert "fleetctl facts HOST" in error.fix
+    assert "fleetctl facts HOST" in refused("--facts", str(tmp_path / "absent")).fix
+
+
+def test_an_unknown_rule_has_few_words() -> None:
+    assert refused("explain", "nope").fix == "`fleetctl doctor rules` lists them"
+    near = refused("explain", "drv-libcudda").fix
+    assert near.startswith("did you mean drv-libcuda")
+    assert len(near) < 150
 
 
 def test_rules_by_family_and_one_explained() -> None:
@@ -248,6 +267,35 @@ def test_equal_findings_are_one_and_others_stay_apart() -> None:
         ("other b", (), ("b",)),
     ]
     assert said[0].finding.evidence == ("of a", "of b")
+
+
+CPU_ONLY = {
+    "distributions": {"torch": {"version": "2.11.0+cpu"}},
+    "extensions": {
+        "lib/python3.12/site-packages/torch/lib/libc10_cuda.so": None,
+        "lib/python3.12/site-packages/torch/lib/libtorch_cuda.so": None,
+        "lib/python3.12/site-packages/torch/lib/libtorch_cpu.so": {"cuda": None},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("environments", "severity"),
+    [
+        ({}, "error"),
+        ({"/cpu": CPU_ONLY}, "warning"),
+        ({"/cpu": CPU_ONLY, "/cpu2": CPU_ONLY}, "warning"),
+        ({"/cpu": CPU_ONLY, "/cuda": {}}, "error"),
+    ],
+)
+def test_a_missing_libcuda_is_told_once(tmp_path: Path, environments: dict[str, Any], severity: str) -> None:
+    facts = builders.facts({"libraries": {"libcuda.so.1": False}})
+    facts["environments"] = {path: builders.bom({**bom, "path": path}) for path, bom in environments.items()}
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps(facts))
+    (host,) = json.loads(doctor("--facts", str(path), "--json").stdout)["hosts"]
+    told = [one for one in host["findings"] if one["rule"] == "drv-libcuda"]
+    assert [one["severity"] for one in told] == [severity]
 
 
 def test_a_check_that_fails_is_a_finding_and_no_rule_that_passed() -> None:

@@ -209,7 +209,8 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     (found,) = diagnose_log(tmp_path / "a.zip")
     assert "zip" in found.what
     (tmp_path / "empty").write_bytes(b"")
-    assert diagnose_log(tmp_path / "empty") == []
+    with pytest.raises(FleetError, match="the log is empty"):
+        diagnose_log(tmp_path / "empty")
     with pytest.raises(FleetError) as caught:
         diagnose_log(tmp_path / "none")
     assert caught.value.exit == 2

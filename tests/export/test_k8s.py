@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.errors import Exit, FleetError
-from fleetctl.export.k8s import as_yaml, check_image, export_services, object_name
+from fleetctl.export.k8s import as_yaml, check_image, check_namespace, export_services, object_name
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.inventory.models import Host
 
@@ -181,3 +181,15 @@ def test_any_text_of_the_inventory_is_valid_there(args: dict[str, str], env: dic
     fleet, host = with_service(args=args, env=env)
     objects = export_services(fleet, host, ["dflash"], "image:1", None)
     kubernetes_validate.validate(objects[0], VERSIONS[-1], strict=True)
+
+
+@pytest.mark.parametrize("namespace", ["models", "a", "0", "team-1", "a" * 63])
+def test_a_namespace_is_a_dns_label(namespace: str) -> None:
+    check_namespace(namespace)
+
+
+@pytest.mark.parametrize("namespace", ["", "Bad_NS", "a b", "-a", "a-", "a.b", "a" * 64, "a\n"])
+def test_what_is_no_dns_label_is_refused(namespace: str) -> None:
+    with pytest.raises(FleetError, match="is no namespace's name") as caught:
+        check_namespace(namespace)
+    assert caught.value.exit == Exit.INPUT

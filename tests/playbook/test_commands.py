@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.playbook.check import check_commands
-from fleetctl.playbook.commands import Command, commands
+from fleetctl.playbook.commands import Command, commands, wrong_words
 from fleetctl.playbook.document import Source, load_playbook, playbooks
+from fleetctl.playbook.folder import load_all
 from fleetctl.playbook.record import Record
 from fleetctl.playbook.run import run_playbook
 from fleetctl.playbook.values import read_values
@@ -108,6 +111,69 @@ def test_what_is_wrong_is_named_with_its_line(
 def test_every_error_of_a_file_is_told_at_once(tmp_path: Path) -> None:
     error = refusal(tmp_path, "  - name: x\n    deplyo: {}\n  - name: y\n    swap: {old: a}\n")
     assert (error.what, len(error.evidence)) == ("2 errors in the playbook", 2)
+
+
+def test_what_is_wrong_with_a_key_hides_no_wrong_verb(tmp_path: Path) -> None:
+    steps = (
+        "  - deplyo: {}\n  - name: y\n    deploy: {servce: a, hosts: '${zz}'}\n"
+        "  - name: z\n    name: zz\n  - name: w\n    accept: yes\n    swap: {old: a, new: b}\n"
+    )
+    path = tmp_path / "try.yaml"
+    path.write_text(HEAD + steps)
+    with pytest.raises(FleetError) as caught:
+        load_playbook(tmp_path, str(path), lambda data: wrong_words(data, VERBS))
+    told = "\n".join(caught.value.evidence)
+    for what in (
+        "steps[0] has no name",
+        "no verb deplyo",
+        "deploy takes no servce",
+        "names ${zz}",
+        "steps[2].name stands twice",
+        "the step 3 names no verb",
+        "steps[3].accept is 'yes'",
+    ):
+        assert what in told
+    assert caught.value.what == "7 errors in the playbook"
+
+
+def test_the_list_has_good_and_broken_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "playbooks"
+    folder.mkdir()
+    (tmp_path / "inventories").mkdir()
+    (folder / "good.yaml").write_text(
+        HEAD.replace("try", "good") + "  - name: x\n    logs: {lines: '${count}'}\n"
+    )
+    (folder / "keys.yaml").write_text("playbook: keys\nsteps: 5\n")
+    (folder / "names.yaml").write_text("playbook: names\nsteps:\n  - name: x\n    deploy: {hosts: '${zz}'}\n")
+    (folder / "verb.yaml").write_text("playbook: verb\nsteps:\n  - name: x\n    deplyo: {}\n")
+    (folder / "yaml.yaml").write_text("[")
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(whole(), ["playbook", "list", "--json"])
+    assert result.exit_code == Exit.INPUT
+    said = json.loads(result.stdout)
+    assert [one["playbook"] for one in said["playbooks"]] == ["good"]
+    assert [one["where"].split(":")[0] for one in said["errors"]] == [
+        f"playbooks/{name}.yaml" for name in ("keys", "names", "verb", "yaml")
+    ]
+    shown = CliRunner().invoke(whole(), ["playbook", "list"])
+    assert shown.exit_code == Exit.INPUT
+    assert "good" in shown.stdout
+    assert "no verb deplyo" in shown.stderr
+
+
+def test_the_repository_s_own_playbooks_are_right() -> None:
+    good, errors = load_all(REPOSITORY, VERBS)
+    assert errors == []
+    assert [source.playbook.playbook for source in good] == playbooks(REPOSITORY)
+
+
+def test_a_file_of_another_kind_is_no_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "README.md").write_text("# A\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FleetError, match=r"README.md is no playbook: a playbook's file ends in .yaml"):
+        load_playbook(tmp_path, "README.md")
+    with pytest.raises(FleetError, match="no playbook nosuch"):
+        load_playbook(tmp_path, "nosuch")
 
 
 @given(value=st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))

@@ -92,8 +92,12 @@ def test_a_host_that_does_not_answer_hides_no_other(fleet: Fleet, monkeypatch: p
     answer(monkeypatch, ct129=gone, ct200=[entry("r2", outcome="running")])
     assert attach.find_rollout(fleet, None, None, None).entry["id"] == "r2"
     answer(monkeypatch, ct129=gone, ct200=[])
-    with pytest.raises(FleetError, match="no rollout is under way") as said:
-        attach.find_rollout(fleet, None, None, None)
-    assert said.value.evidence == ["not asked: ct129: gone"]
+    for rollout, what in ((None, "no rollout is under way on the hosts"), ("r9", "have no rollout r9")):
+        with pytest.raises(
+            FleetError, match=f"{what}.*; it may be on ct129, which could not be asked"
+        ) as said:
+            attach.find_rollout(fleet, None, rollout, None)
+        assert said.value.exit == Exit.PARTIAL
+        assert said.value.evidence == ["not asked: ct129: gone"]
     with pytest.raises(FleetError, match="gone"):
         attach.find_rollout(fleet, "ct129", None, None)

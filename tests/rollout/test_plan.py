@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from fleetctl.cli.output import Output
+from fleetctl.cli.rollouts import _print_outcome
 from fleetctl.errors import Exit, FleetError
 from fleetctl.rollout.current import current_target
 from fleetctl.rollout.follow import follow_bound
+from fleetctl.rollout.outcome import Outcome
 from fleetctl.rollout.plan import Difference, Plan, difference
 from fleetctl.services.target import recorded_target, vacant_target
 from tests.rollout.test_status import DAMAGED, HOST, LOCK, OWNER, RUNNING, STATE, UNIT, facts
@@ -71,6 +74,27 @@ def test_all_that_emptying_does_is_said(parts: dict[str, Any], changes: list[str
     found = planned(vacant_target("native"), **parts)
     assert [change.split()[0] for change in found.changes] == changes
     assert found.diff == []
+
+
+@pytest.mark.parametrize(
+    ("state", "origin"),
+    [
+        (None, "not deployed by fleetctl, adopted"),
+        ({**STATE, "adopted": True}, "adopted, put back by fleetctl"),
+        (STATE, STATE["service"]),
+    ],
+    ids=["found", "put-back", "deployed"],
+)
+@pytest.mark.parametrize("new", [vacant_target("native"), replace(NEW, unit="other.service")])
+def test_whose_the_leaving_unit_is(state: Any, origin: str, new: Any) -> None:
+    found = planned(new, state=state, unit=THERE, owner=OWNER)
+    assert any(change == f"stop {UNIT} ({origin})" for change in found.changes)
+
+
+def test_the_head_of_a_plan_that_empties_a_slot(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = Outcome("ct200", "native", "llm-one", "", "planned", ["stop llm-one.service"], emptied=True)
+    _print_outcome(Output(), outcome)
+    assert capsys.readouterr().out.splitlines()[0] == "ct200 native would be empty, planned:"
 
 
 def test_an_emptied_slot_is_empty_for_all_else() -> None:

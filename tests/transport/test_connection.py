@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,28 @@ def test_unknown_host_key_is_refused_and_the_command_in_the_fix_accepts_it(
     command = error.fix[error.fix.index("ssh-keyscan") :]
     subprocess.run(command, shell=True, check=True, capture_output=True)
     reach(sshd.host(known_hosts=known))
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "another"])
+def test_known_hosts_that_cannot_be_read_is_to_be_made_readable(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    files = [tmp_path / "mine", tmp_path / "theirs"]
+    shut = files[0] if own else files[1]
+    opened = Path.open
+
+    def open_(path: Path, *args: Any, **named: Any) -> Any:
+        if path == shut:
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **named)
+
+    monkeypatch.setattr(Path, "open", open_)
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  UserKnownHostsFile {files[0]} {files[1]}\n")
+    error = refused(sshd.host(known_hosts=None), config)
+    assert f"cannot be read (Permission denied): {shut}" in error.evidence
+    assert error.fix.startswith(f"make {shut} readable to this user, or run fleetctl as its owner")
+    assert ("ssh-keyscan" in error.fix) == (not own)
 
 
 def test_changed_host_key_names_both_fingerprints_and_the_line(sshd: Sshd, tmp_path: Path) -> None:
@@ -240,7 +263,9 @@ def test_a_refused_port(sshd: Sshd) -> None:
 
 
 def test_a_name_that_does_not_resolve(sshd: Sshd) -> None:
-    assert "does not resolve" in refused(sshd.host(hostname="no-such-host.invalid")).what
+    error = refused(sshd.host(hostname="no-such-host.invalid"))
+    assert "does not resolve" in error.what
+    assert "for adopt --ssh" in error.fix
 
 
 def test_a_host_that_answers_nothing_ends_at_its_connect_timeout(sshd: Sshd) -> None:

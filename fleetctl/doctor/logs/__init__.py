@@ -11,9 +11,10 @@ from typing import IO
 from fleetctl.doctor.finding import SEVERITIES, Finding, Remedy
 from fleetctl.doctor.logs.analysis import Analysis
 from fleetctl.doctor.logs.claims import check_claim
-from fleetctl.doctor.logs.reader import NotALogError, blocks, decompressed, open_log
+from fleetctl.doctor.logs.reader import NotALogError, blocks, decompressed, is_empty, open_log
 from fleetctl.doctor.logs.report import findings
 from fleetctl.doctor.rule import Context
+from fleetctl.errors import FleetError
 
 __all__ = ["check_claim", "diagnose_log", "diagnose_text"]
 
@@ -26,7 +27,7 @@ def diagnose_log(
     """Findings of one or more logs (paths, ``-`` for standard input, or binary streams), the worst first.
 
     Each log is read once, in blocks. With ``context`` a log's claim is checked against facts and BOM. A file that
-    cannot be opened is a FleetError (exit code 2); one that is no log is a finding.
+    cannot be opened or is empty is a FleetError (exit code 2); one that is no log is a finding.
     """
     each = list(logs) if isinstance(logs, (list, tuple)) else [logs]
     found = _merged(one for log in each for one in _diagnosed(log))
@@ -44,6 +45,10 @@ def _diagnosed(log: Source) -> list[Finding]:
     if isinstance(log, (str, Path)):
         name = "" if str(log) == "-" else str(log)
         with open_log(log) as stream:
+            if is_empty(stream):
+                raise FleetError(
+                    "the log is empty", where=name or "standard input", fix="name a log that has lines"
+                )
             return _read(stream, name)
     return _read(decompressed(log), "")
 

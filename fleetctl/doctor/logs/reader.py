@@ -60,6 +60,14 @@ def decompressed(stream: IO[bytes]) -> BinaryIO:
     return buffered
 
 
+def is_empty(stream: BinaryIO) -> bool:
+    """Whether nothing is in it; what is damaged is not empty."""
+    try:
+        return not cast("Any", stream).peek(1)
+    except DAMAGED:
+        return False
+
+
 def blocks(stream: BinaryIO) -> Iterator[bytes]:
     """Blocks of whole lines as UTF-8-like bytes, each ended by a newline but perhaps the last.
 

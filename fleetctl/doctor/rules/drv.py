@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.doctor.facts import bom_of
 from fleetctl.doctor.finding import Remedy, Severity
 from fleetctl.doctor.known import at, mapping, rows
 from fleetctl.doctor.rule import Context, Found, Json, rule
@@ -152,10 +153,18 @@ def missing(context: Context) -> Iterator[Found]:
     ),
 )
 def libcuda(context: Context) -> Iterator[Found]:
-    version, here = driver(context.facts), view(context)
+    version = driver(context.facts)
     if version and at(context.facts, "libraries", "libcuda.so.1") is False:
         what = f"the driver {version} is there, its libcuda.so.1 is not"
-        yield Found(what, "libcuda.so.1", severity="warning" if here and not here.cuda else "error")
+        yield Found(what, "libcuda.so.1", severity="error" if _may_need_cuda(context) else "warning")
+
+
+def _may_need_cuda(context: Context) -> bool:
+    """Whether the environment examined, or without one any of the host's, has a torch for CUDA, or none is known."""
+    paths = mapping(context.facts.get("environments"))
+    boms = [context.bom] if context.bom else [bom_of(context.facts, path) for path in paths]
+    seen = [here for bom in boms if (here := view(Context(bom=bom)))]
+    return not seen or any(here.cuda for here in seen)
 
 
 @rule(
