@@ -24,7 +24,8 @@ def abort(
 ) -> None:
     """Have the rollout under way undo itself, and follow it until the old service is back and proven.
 
-    ^C leaves the undo to the host. Exit codes: 0 undone, 5 too late (committed, or ended already), 7 not restored.
+    ^C leaves the undo to the host. Exit codes: 0 undone, 5 too late (committed, or ended already), 7 not restored,
+    8 a host that may have it was not reached.
     """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress

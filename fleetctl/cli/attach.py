@@ -24,7 +24,8 @@ def attach(
 ) -> None:
     """Follow a rollout from its first event to its end; one that has ended is shown again.
 
-    ^C leaves it: the rollout goes on. Exit codes: 0 done, 5 refused, 6 undone, 7 not restored, 130 left by ^C.
+    ^C leaves it: the rollout goes on. Exit codes: 0 done, 5 refused, 6 undone, 7 not restored,
+    8 a host that may have it was not reached, 130 left by ^C.
     """
     from fleetctl.cli.output import Output
     from fleetctl.cli.progress import progress
