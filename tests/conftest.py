@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,15 @@ settings.register_profile("any-machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any-machine")
 
 LAB_INVENTORY = Path(__file__).parents[1] / "inventories" / "lab"
+
+
+@pytest.fixture(autouse=True)
+def _own_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that runs ``fleetctl --fleet`` in this process leaves the variable behind for nobody."""
+    for name in ("FLEETCTL_FLEET", "FLEETCTL_INVENTORY"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+        if not os.environ[name]:
+            monkeypatch.delenv(name)
 
 
 class Lab:
