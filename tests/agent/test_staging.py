@@ -15,9 +15,10 @@ from fleetctl.agent.environment.environments import status
 from fleetctl.agent.environment.staging import building, free_bytes, leftovers, staged, was_killed
 
 MAKES = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from fleetctl.agent.environment.staging import staged
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with staged(Path(sys.argv[1]), 5, print) as staging:
     (staging.path / "deep").mkdir()
     (staging.path / "deep" / "file").write_text("x")
