@@ -37,7 +37,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers are ended on the way out
     given.out.mkdir(parents=True, exist_ok=True)
     flags = hybrid.HYBRID if given.hybrid_model or given.phase == "hybrid" else ()
-    flags += ("--tp-size", str(given.tp)) if given.tp > 1 else ()
+    flags += over_cards(given.tp) if given.tp > 1 else ()
     only = given.arms.split(",") if given.arms else ()
     budgets = tuple(int(part) for part in given.budgets.split(","))
     if given.phase == "node-context":
@@ -80,6 +80,12 @@ def main() -> int:
             tokens=given.tokens, minutes=given.minutes, flags=flags,
         )  # fmt: skip
     return 0
+
+
+def over_cards(count: int) -> tuple[str, ...]:
+    """Flags of a server over several cards; without FlashInfer's fused all-reduce, which takes NVLink multicast: where
+    the cards of a host are shared, that is not each one's to take."""
+    return ("--tp-size", str(count), "--enforce-disable-flashinfer-allreduce-fusion")
 
 
 def chosen(arms: Sequence[Arm], names: str | None) -> list[Arm]:

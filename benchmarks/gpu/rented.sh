@@ -6,6 +6,7 @@
 #   benchmarks/gpu/rented.sh serve             deploy, swaps through all modes, one that fails, rollback, status, history
 #   benchmarks/gpu/rented.sh bench ROUNDS      the five prompts of each mode, interleaved; goes on behind the call's end
 #   benchmarks/gpu/rented.sh report SECONDS    waits so long for the bench at most, then report, records to $OUT
+#   benchmarks/gpu/rented.sh sweep             budgets of 8 to 64 beside no drafting and a chain, and what they made of it
 #   benchmarks/gpu/rented.sh end
 # GPU=1 takes another card than the first.
 set -uo pipefail
@@ -121,7 +122,8 @@ $drafter
     args: {${3:-}attention-backend: triton, sampling-backend: pytorch, grammar-backend: none, page-size: 1,
       disable-piecewise-cuda-graph: true, disable-flashinfer-autotune: true, mem-fraction-static: 0.3,
       max-running-requests: 8, cuda-graph-max-bs: 8}
-    env: {CUDA_HOME: /usr/local/cuda, HF_HUB_OFFLINE: "1", TRANSFORMERS_OFFLINE: "1", TOKENIZERS_PARALLELISM: "false"}
+    env: {CUDA_HOME: /usr/local/cuda, HF_HUB_OFFLINE: "1", TRANSFORMERS_OFFLINE: "1", TOKENIZERS_PARALLELISM: "false",
+      NCCL_NVLS_ENABLE: "0", TORCH_SYMM_MEM_DISABLE_MULTICAST: "1", NVSHMEM_DISABLE_NVLS: "1"}
     deadlines: {drain: 20, stop: 20, free: 30, ready: 240, generate: 30}
 Y
 }
@@ -153,9 +155,20 @@ report() {
   local end=$((SECONDS + ${1:-500}))
   while [ $SECONDS -lt $end ] && kill -0 "$(cat "$here/bench.pid")" 2> /dev/null; do sleep 1; done
   tail -60 "$here/bench.log" | tee -a "$OUT/said.txt"
+  kept report
+}
+
+kept() {  # NAME: the last run's figures, page and records
   said 60 fleetctl bench show last
-  said 60 fleetctl report last -o "$OUT/report.html" --latex "$OUT"
-  cp "$(ls -t "$fleet"/.fleetctl/bench/*/records.jsonl | head -1)" "$OUT/" && gzip -9kf "$OUT/records.jsonl"
+  said 60 fleetctl report last -o "$OUT/$1.html" --latex "$OUT/$1"
+  gzip -9c "$(ls -t "$fleet"/.fleetctl/bench/*/records.jsonl | head -1)" > "$OUT/$1.jsonl.gz"
+}
+
+sweep() {
+  sed 's/^  budget:.*/  budget: [8, 15, 32, 64]/; s/^  topk:.*/  topk: [8]/; s/^repeats:.*/repeats: 2/' \
+    "$fleet/playbooks/bench/sweep-ddtree.yaml" > "$fleet/playbooks/bench/sweep-here.yaml"
+  said 550 fleetctl sweep gpu sweep-here
+  kept sweep
 }
 
 end() {
@@ -166,7 +179,7 @@ end() {
 while [ $# -gt 0 ]; do
   phase=$1; shift
   case $phase in
-    setup | look | serve | end) "$phase" ;;
+    setup | look | serve | sweep | end) "$phase" ;;
     bench | report) "$phase" "${1:-}"; shift ;;
     *) echo "no phase $phase; see the head of $0" >&2; exit 2 ;;
   esac

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -266,18 +267,55 @@ def test_a_capture_that_fails_leaves_the_function_as_it_was(
     assert caplog.text.count("no CUDA graph for ('sum', 2) (RuntimeError: operation not permitted") == 1
 
 
+class Event:
+    """A CUDA event on the processor's clock."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, later: Event) -> float:
+        return 1000 * (later.at - self.at)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_every_pass_is_timed_by_phase(
+    modules: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    committing = modules.worker.commit
+    slow = lambda *given: time.sleep(0.002) or committing(*given)  # noqa: E731
+    monkeypatch.setattr(modules.worker, "commit", slow)
+    engine = Engine(modules, 3, commit=commit, builder="torch", metrics=True)
+    request = engine.add(prompts(2)[1], 30)
+    while engine.running:
+        engine.step()
+    said = request.customized_info["ddtree"][0:1]  # type: ignore[index]
+    assert said["timed_passes"] == said["passes"] == request.spec_verify_ct
+    phases = said["phase_ms"]
+    assert list(phases) == ["draft", "build", "verify", "commit", "host"]
+    assert all(ms > 0 for ms in phases.values())
+    if commit != "host":
+        assert phases["commit"] > 2 * said["passes"] > phases["host"], "the commit is no part of what follows"
+
+
 def test_an_answer_says_what_its_passes_did(modules: SimpleNamespace) -> None:
     report = modules.metrics.Report.of(req := SimpleNamespace(customized_info=None))
     assert modules.metrics.Report.of(req) is report
     for accepted in (3, 0, 1):
         report.add(accepted)
-    report.time([0.001, 0.002, 0.003, 0.004])
-    report.time([0.001, 0.0, 0.0, 0.0])
+    report.time([0.001, 0.002, 0.003, 0.004, 0.005])
+    report.time([0.001, 0.0, 0.0, 0.0, 0.0])
     said = req.customized_info["ddtree"][4:9]
     assert said == {
         "passes": 3,
         "accepted_by_depth": [2, 1, 1],
-        "phase_ms": {"draft": 2.0, "build": 2.0, "verify": 3.0, "commit": 4.0},
+        "phase_ms": {"draft": 2.0, "build": 2.0, "verify": 3.0, "commit": 4.0, "host": 5.0},
         "timed_passes": 2,
     }
     assert f"{SPECULATIVE}.ddtree_metrics" in sys.modules

@@ -81,7 +81,7 @@ def own_texts(
     rng.shuffle(asked)
     texts: list[Text] = []
     while len(texts) < recipe.own_texts and asked and (not texts or time.monotonic() < until):
-        batch, asked = asked[: recipe.drafter.rows], asked[recipe.drafter.rows :]
+        batch, asked = asked[: recipe.writing_rows], asked[recipe.writing_rows :]
         drawn = [0 if rng.random() < GREEDY_SHARE else rng.randint(2, 40) for _ in batch]
         texts += _answered(target, batch, drawn, recipe, AFTER_LOOP)
     return texts

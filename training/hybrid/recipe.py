@@ -94,6 +94,8 @@ class HybridRecipe:
     prompt_limit: int = 96
     answer_limit: int = 256
     own_texts: int = 24_000
+    writing_rows: int = 2048
+    """Texts that are written at once: a pass takes little longer for many (3 MB of states a row)."""
     validation_texts: int = 96
 
 
@@ -126,5 +128,6 @@ SMOKE = HybridRecipe(
     prompt_limit=48,
     answer_limit=24,
     own_texts=16,
+    writing_rows=8,
     validation_texts=8,
 )

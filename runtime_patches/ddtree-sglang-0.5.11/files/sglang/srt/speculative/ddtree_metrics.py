@@ -1,7 +1,8 @@
 """What DDTREE measures: nodes drafted and accepted by depth, and the time of each phase of a step.
 
-A step's phases end where the next begins: draft, build, verify, commit. Device times come from events that
-are read one or more steps later, so measuring waits for nothing.
+A step's phases end where the next begins: draft, build, verify, commit, and host: waiting for the accepted tokens and
+the bookkeeping, while the device has nothing to do. Device times come from events that are read one or more steps
+later, so measuring waits for nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-PHASES = ("draft", "build", "verify", "commit")
+PHASES = ("draft", "build", "verify", "commit", "host")
 
 
 class Report(list[Any]):
@@ -77,15 +78,21 @@ class Clock:
             self._events, self._times = [], []
             self.mark()
 
-    def mark(self, reports: list[Report] | None = None) -> None:
-        """A phase ends here, and the next begins; at the last one ``reports`` are those of the pass's requests."""
+    def mark(self) -> None:
+        """A phase ends here, and the next begins."""
         if self.enabled:
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             self._events.append(event)
             self._times.append(time.perf_counter())
-            if len(self._events) == len(PHASES) + 1:
-                self._pending.append((self._events, self._times, reports or []))
+
+    def finish(self, reports: list[Report]) -> None:
+        """The pass of these requests ends here; phases that were not told apart belong to the last one that was."""
+        if self.enabled and self._events:
+            while len(self._events) <= len(PHASES):
+                self.mark()
+            self._pending.append((self._events, self._times, reports))
+            self._events = []
 
     def read(self) -> list[tuple[list[float], list[float]]]:
         """(device seconds, host seconds) by phase, of the steps that the device has finished since."""

@@ -227,14 +227,18 @@ class DDTreeWorker(DFlashWorker):
         key = ("commit", *((tensor.shape, tensor.dtype) for tensor in (*given, logits, hidden)))
         key = (*key, table.data_ptr(), None if angles is None else angles.data_ptr())
         if proposal.in_place and proposal.planned:  # these are the graphs' own memory: nothing is copied
-            return self._replays.run(
+            done = self._replays.run(
                 (*key, logits.data_ptr(), hidden.data_ptr()),
                 lambda *tensors: self._commit_and_append(*tensors, *fixed, table, angles),
                 given,
             )
-        return self._replays.run(
-            key, lambda *tensors: self._commit_and_append(*tensors, table, angles), (*given, *fixed)
-        )
+        else:
+            done = self._replays.run(
+                key, lambda *tensors: self._commit_and_append(*tensors, table, angles), (*given, *fixed)
+            )
+        if not hasattr(self.target_worker.model_runner.attn_backend, "update_mamba_state_after_mtp_verify"):
+            self._clock.mark()  # hybrids commit their states after this
+        return done
 
     def _commit_and_append(
         self,
@@ -359,9 +363,9 @@ class DDTreeWorker(DFlashWorker):
         counts = result.num_accepted_drafts_per_req_cpu
         if counts is None:
             return result
-        if self.ddtree.mode == "shadow":
-            self._clock.mark()  # verify and commit are one there: DFLASH's code has no seam between
-        self._clock.mark(reports)
+        self._clock.finish(
+            reports
+        )  # in shadow verify, commit and host are one: DFLASH's code has no seam between
         for report, count in zip(reports, counts, strict=False):
             report.add(count)
         self._metrics.time(self._clock.read())
