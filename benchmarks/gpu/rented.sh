@@ -62,6 +62,7 @@ setup() {
   printf '%s\n' '[unix_http_server]' 'file=/var/run/supervisor.sock' '[supervisord]' 'user=root' \
     "logfile=$here/supervisord.log" 'pidfile=/var/run/supervisord.pid' '[rpcinterface:supervisor]' \
     'supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface' \
+    '[supervisorctl]' 'serverurl=unix:///var/run/supervisor.sock' \
     '[program:sshd]' "command=/usr/sbin/sshd -D -e -f $here/sshd_config" "stdout_logfile=$here/sshd.log" \
     'redirect_stderr=true' '[include]' 'files = /etc/supervisor/conf.d/*.conf' > "$here/supervisord.conf"
   setsid "$here/venv/bin/supervisord" -c "$here/supervisord.conf" < /dev/null > /dev/null 2>&1
