@@ -32,15 +32,15 @@ class Measured:
     requests: list[Request]
     end: PointEnd
 
-    def records(self, identity: str) -> list[Record]:
-        """Its records as those of another run have them: under the point's id there, its end saying where from."""
+    def records(self, planned: Planned, suite: str) -> list[Record]:
+        """Its records as those of another run have them: as a point of that run's suite, its end saying where from."""
         why = f"measured before, in run {self.run}" + (f": {self.end.why}" if self.end.why else "")
         if self.end.why.startswith("measured before"):
             why = self.end.why
         return [
-            replace(self.point, id=identity),
-            *(replace(request, point=identity) for request in self.requests),
-            replace(self.end, point=identity, why=why),
+            replace(self.point, id=planned.id, varied=planned.varied, suite_part=suite),
+            *(replace(request, point=planned.id) for request in self.requests),
+            replace(self.end, point=planned.id, why=why),
         ]
 
 

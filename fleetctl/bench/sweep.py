@@ -201,7 +201,7 @@ class _Sweep:
 
     def _take_over(self, point: Planned, known: Measured) -> None:
         self._requests[point.id] = known.requests
-        for record in known.records(point.id):
+        for record in known.records(point, self._job.suite.suite):
             self._writer.write(record)
 
     def _best(self, point: Planned) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 
 from fleetctl.bench.measured import measured_before, speeds
 from fleetctl.bench.placing import overridden
+from fleetctl.bench.points import Planned
 from fleetctl.bench.record import End, Point, PointEnd, Record
 from fleetctl.bench.records import Writer
 from fleetctl.bench.restore import Before
@@ -59,16 +60,15 @@ def test_the_newest_measurement_is_taken_and_says_where_from(tmp_path: Path) -> 
         _write(tmp_path, name, *_whole(one))
     (known,) = measured_before(tmp_path, "ct200", PROMPTS, 2).values()
     assert known.run == "20261129T2-x-0002"
-    copied = known.records("ct200/native/other@c1")
-    assert {getattr(record, "id", None) or getattr(record, "point", None) for record in copied} == {
-        "ct200/native/other@c1"
-    }
-    assert copied[-1] == replace(
-        known.end, point="ct200/native/other@c1", why="measured before, in run 20261129T2-x-0002"
-    )
-    _write(tmp_path, "20261129T3-x-0003", *known.records(one.id))
+    other = Planned("ct200/native/ddtree?budget=15@c1", "ct200", "native", "ddtree", "tree", "sglang",
+                    {"budget": 15}, {}, 1, 1)  # fmt: skip
+    copied = known.records(other, "sweep-ddtree")
+    assert {getattr(record, "id", None) or getattr(record, "point", None) for record in copied} == {other.id}
+    assert copied[0] == replace(one, id=other.id, varied={"budget": 15}, suite_part="sweep-ddtree")
+    assert copied[-1] == replace(known.end, point=other.id, why="measured before, in run 20261129T2-x-0002")
+    _write(tmp_path, "20261129T3-x-0003", *copied)
     (again,) = measured_before(tmp_path, "ct200", PROMPTS, 2).values()
-    assert again.records(one.id)[-1].why == copied[-1].why  # type: ignore[union-attr]
+    assert again.records(other, "sweep-ddtree")[-1].why == copied[-1].why  # type: ignore[union-attr]
 
 
 def test_a_damaged_run_is_passed_over(tmp_path: Path) -> None:
