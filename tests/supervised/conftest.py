@@ -65,7 +65,7 @@ class Rented(Lab):
         )
         script = (
             f"set -e; {disk}; mount -t tmpfs tmpfs /run; mkdir /run/sshd; "
-            f"exec {supervisord} -n -c {self.folder}/supervisord.conf"
+            f"cd {self.folder}; exec {supervisord} -n -c supervisord.conf"
         )
         (self.folder / "sshd.log").unlink(missing_ok=True)
         self.process = subprocess.Popen(

@@ -22,6 +22,7 @@ CONFIGS = (
     "/opt/supervisor-scripts/supervisord.conf",
 )
 ANSWER_S = 10.0
+SHUTTING_DOWN = 6
 BAD_NAME, NOT_RUNNING, ALREADY_STARTED, ALREADY_ADDED, STILL_RUNNING = 10, 70, 60, 90, 91
 INCLUDE = "/etc/supervisor/conf.d"
 
@@ -37,13 +38,23 @@ def config_path() -> Optional[Path]:
             continue
         if not _is_ours(Path(command).parent / "ns/mnt"):
             continue
+        started_in = _folder(Path(command).parent / "cwd")
         for word, following in zip(words, [*words[1:], b""]):
             if word in (b"-c", b"--configuration"):
-                return Path(following.decode())
+                return started_in / following.decode()
             if word.startswith(b"--configuration="):
-                return Path(word.partition(b"=")[2].decode())
-        return next((Path(path) for path in CONFIGS if Path(path).is_file()), None)
+                return started_in / word.partition(b"=")[2].decode()
+        usual = [started_in / name for name in ("supervisord.conf", "etc/supervisord.conf")]
+        return next((path for path in [*usual, *map(Path, CONFIGS)] if path.is_file()), None)
     return None
+
+
+def _folder(link: Path) -> Path:
+    """Where a process works: its configuration may be named from there."""
+    try:
+        return Path(os.readlink(link))  # noqa: PTH115
+    except OSError:
+        return Path("/")
 
 
 def _is_ours(mounts: Path) -> bool:
@@ -86,6 +97,15 @@ class Supervisord:
             )
         try:
             return getattr(self._server.supervisor, name)(*arguments)
+        except xmlrpc.client.Fault as fault:
+            if fault.faultCode != SHUTTING_DOWN:
+                raise
+            raise AgentError(
+                "supervisord is shutting down",
+                where=str(self.config),
+                fix="start it again; what fleetctl had begun is settled then",
+                exit=PREFLIGHT,
+            ) from fault
         except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as error:
             raise AgentError(
                 f"supervisord does not answer: {error}",
