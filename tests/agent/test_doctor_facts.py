@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.agent.host import cards, doctor, facts
+from fleetctl.agent.host import cards, doctor, facts, toolkits
 from tests.agent.pythons import pythons
+
+ROOT = Path(__file__).parents[2]
 
 KEYS = {
     *(
@@ -35,6 +38,7 @@ KEYS = {
         "topology",
         "environments",
         "ptxas",
+        "ninja",
         "models",
         "kernel_log",
         "disks",
@@ -109,3 +113,15 @@ def test_every_python_that_an_agent_runs_on(python: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert set(json.loads(done.stdout)) == KEYS
+
+
+def test_ninja_is_looked_for_where_a_unit_looks(tmp_path: Path) -> None:
+    ours, other = tmp_path / "ours", tmp_path / "other"
+    (ours / "bin").mkdir(parents=True)
+    (ours / "bin/ninja").touch(mode=0o755)
+    of_the_host = shutil.which("ninja", path=toolkits.UNIT_PATH)
+    assert toolkits.ninja([str(ours), str(other)]) == {
+        str(ours): str(ours / "bin/ninja"),
+        str(other): of_the_host,
+    }
+    assert toolkits.UNIT_PATH in (ROOT / "templates/systemd/sglang.service.j2").read_text()

@@ -88,6 +88,7 @@ class _Gathering:
             },
             "environments": {path: answer(f"environments.{path}") for path in self.environments},
             "ptxas": answer("ptxas"),
+            "ninja": answer("ninja"),
             "models": {path: answer(f"models.{path}") for path in self.models},
             "deep": answer("deep") if running else None,
         }
@@ -107,6 +108,7 @@ class _Gathering:
                 bool(self.args.get("hashes")),
             )
         self.parts.ask_within(QUICK_S, "ptxas", {}, toolkits.ptxas, self.environments)
+        self.parts.ask_within(QUICK_S, "ninja", {}, toolkits.ninja, self.environments)
         for path in self.models:
             self.parts.ask_within(MODEL_S, f"models.{path}", _no_model(), modelfiles.look, path)
 

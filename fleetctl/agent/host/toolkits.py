@@ -1,4 +1,4 @@
-"""CUDA toolkits of a host and the ptxas that environments bring: versions, read from files where that can be."""
+"""CUDA toolkits of a host, the ptxas that environments bring, and their ninja: read from files where that can be."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fleetctl.agent.units import systemd
 Json = Dict[str, Any]
 
 LOCAL = Path("/usr/local")
+UNIT_PATH = "/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NVCC_S = 2.0
 BUILD = re.compile(rb"release (\d+\.\d+), V(\d+\.\d+\.\d+)|cuda_(\d+\.\d+)\.r\d+\.\d+/compiler")
 PTXAS = (
@@ -121,6 +122,11 @@ def ptxas(environments: Iterable[str]) -> Dict[str, Optional[str]]:
                     if path.is_file():
                         found[str(path)] = build_version(path)
     return found
+
+
+def ninja(environments: Iterable[str]) -> Dict[str, Optional[str]]:
+    """The ninja that a service of each environment finds on the PATH that its unit sets; None where there is none."""
+    return {path: shutil.which("ninja", path=f"{path}/bin:{UNIT_PATH}") for path in environments}
 
 
 def build_version(path: Path) -> Optional[str]:

@@ -328,6 +328,31 @@ def flashinfer_without_nvcc(context: Context) -> Iterator[Found]:
 
 
 @rule(
+    "arch-ninja",
+    "error",
+    reason="SGLang starts with kernels that FlashInfer compiles at their first use, by ninja, unless "
+    "flashinfer-jit-cache brings them. The package ninja of another place on the module path is importable, but its "
+    "program is not on the service's PATH.",
+    source="flashinfer 0.6.8.post1, jit/cpp_ext.py (run_ninja); seen on an H200 host",
+)
+def without_ninja(context: Context) -> Iterator[Found]:
+    here = view(context)
+    if (
+        here is None
+        or context.service is None
+        or engine(context, here) != "sglang"
+        or not capabilities(context)
+    ):
+        return
+    looked = mapping(context.facts.get("ninja"))
+    compiles = "flashinfer-python" in here.versions and "flashinfer-jit-cache" not in here.versions
+    if not compiles or looked.get(here.path, "") is not None or variable(context, "PATH"):
+        return
+    remedy = Remedy("ninja in the environment, or on the host (Debian: ninja-build)", packages=("ninja",))
+    yield Found("the service finds no ninja to compile its kernels with", "ninja", (), remedy)
+
+
+@rule(
     "arch-kernel-variant",
     "error",
     reason="sgl_kernel loads the library in sm90/ on SM 9.0 and the one in sm100/ on every other card; where that "
