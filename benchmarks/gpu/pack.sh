@@ -63,7 +63,7 @@ PY
   rm -f host/wheels/{numpy,pip,pygments}-*.whl     # beside torch in any image
   cp wheels/sglang-0.5.11-*.whl host/
   (cd host/debs && apt-get download -qq openssh-server openssh-client openssh-sftp-server libwrap0 libgssapi-krb5-2 libkrb5-3 \
-    libk5crypto3 libkrb5support0 libkeyutils1 libcom-err2 libedit2 libbsd0 libmd0 libfido2-1 libcbor0.8)
+    libk5crypto3 libkrb5support0 libkeyutils1 libcom-err2 libedit2 libbsd0 libmd0 libfido2-1 libcbor0.8 libnsl2 libtirpc3)
   tar -C host -cf - . | xz -6 -T0 | split_up host
 }
 

@@ -43,6 +43,8 @@ setup() {
     grep -q '^sshd:' /etc/passwd || echo 'sshd:x:104:65534::/run/sshd:/usr/sbin/nologin' >> /etc/passwd
     smi=$(command -v nvidia-smi) && [ "$(dirname "$smi")" != /usr/bin ] && ln -sf "$smi" /usr/local/bin/nvidia-smi
   fi
+  # Services have the system's PATH; kernels are compiled by a ninja that may lie beside the image's torch.
+  command -v ninja > /dev/null && [ ! -e /usr/local/bin/ninja ] && ln -s "$(command -v ninja)" /usr/local/bin/ninja
   mkdir -p /run/sshd /etc/supervisor/conf.d
   for key in host_key id; do [ -e "$here/$key" ] || ssh-keygen -q -t ed25519 -N '' -f "$here/$key"; done
   cp "$here/id.pub" "$here/authorized_keys"
