@@ -363,9 +363,8 @@ class DDTreeWorker(DFlashWorker):
         counts = result.num_accepted_drafts_per_req_cpu
         if counts is None:
             return result
-        self._clock.finish(
-            reports
-        )  # in shadow verify, commit and host are one: DFLASH's code has no seam between
+        # In shadow verify, commit and host are one phase: DFLASH's code has no seam between them.
+        self._clock.finish(reports)
         for report, count in zip(reports, counts, strict=False):
             report.add(count)
         self._metrics.time(self._clock.read())
