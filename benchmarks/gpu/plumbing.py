@@ -55,7 +55,7 @@ def measure(
     deadline_s: float = 330,
     port: int = 31000,
 ) -> dict[str, Any]:
-    """Write ``<phase>.json``: for each arm its texts one by one and together, aborts survived, metrics."""
+    """Write ``<phase>.json``: for each arm its texts one by one, together and in the other order, metrics."""
     results = Results(out, phase)
     wanted = [
         Arm(arm.name, (*arm.flags, *flags), arm.env, arm.path) for arm in arms if not results.has(arm.name)

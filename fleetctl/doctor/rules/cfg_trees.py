@@ -216,7 +216,8 @@ def hybrid_unsafe(context: Context) -> Iterator[Found]:
     "warning",
     reason="A verify pass costs by its nodes: beyond block size − 1 it costs more than the chain's, and without a "
     "second choice per depth it is the chain.",
-    source="measured on the first hosts (budget 16 lost to 15); the DDTree paper",
+    source="measured on the first hosts (budget 16 lost to 15); the DDTree paper; on an H200 with a target of 135M "
+    "parameters 32 nodes cost no more than 15 (docs/ddtree.md)",
     remedy="measure budgets against the chain (block size − 1, then 22 for a block of 16), with CUDA graphs in both",
 )
 def budget(context: Context) -> Iterator[Found]:
