@@ -37,6 +37,7 @@ def server(*flags: str, config: object | None = None, **over: Any) -> Any:
         "device": "cuda",
         "page_size": 1,
         "max_running_requests": 48,
+        "speculative_algorithm": "DDTREE",
         "mamba_ssm_dtype": None,
         "tp_size": 1,
         "speculative_num_draft_tokens": 16,
@@ -184,6 +185,20 @@ def test_what_cannot_work_is_refused_at_start(
 def test_every_problem_is_said_at_once() -> None:
     message = refusal("--speculative-ddtree-budget", "0", page_size=16)
     assert "budget is 0" in message and "page size is 16" in message
+
+
+@pytest.mark.parametrize("algorithm", ["DFLASH", None])
+def test_flags_that_another_algorithm_would_not_read_are_refused(algorithm: str | None) -> None:
+    flags = ("--speculative-ddtree-budget", "22", "--speculative-ddtree-metrics")
+    args.prepare(server(*flags))
+    args.prepare(server(speculative_algorithm=algorithm))
+    with pytest.raises(ValueError) as caught:
+        args.prepare(server(*flags, speculative_algorithm=algorithm))
+    said = str(caught.value)
+    assert said.startswith(
+        "--speculative-ddtree-budget, --speculative-ddtree-metrics: only DDTREE knows this"
+    )
+    assert (algorithm or "no speculative algorithm") in said and "--speculative-algorithm DDTREE" in said
 
 
 def test_an_unknown_mode_is_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,12 +156,13 @@ def mode(context: Context) -> Iterator[Found]:
         for name, value in service.arguments.items()
         if name.startswith("speculative-") and value is not False
     ]
+    trees = [flag for flag in given if flag.startswith("--speculative-ddtree-")]
     chosen = algorithm(service)
     if service.mode == "autoregressive" and given:
         does = f"drafts by {chosen}" if chosen else "has arguments for drafting, which do nothing"
         yield Found(f"the mode is autoregressive, and the service {does}", ARGUMENTS, given)
-    elif service.mode == "linear" and is_ddtree(service):
-        yield Found("the mode is linear, and the arguments ask for draft trees", ARGUMENTS, given)
+    elif service.mode == "linear" and (trees or is_ddtree(service)):
+        yield Found("the mode is linear, and arguments are of draft trees", ARGUMENTS, trees or given)
     elif service.mode in ("tree", "shadow") and chosen == "DFLASH" and not is_ddtree(service):
         yield Found(f"the mode is {service.mode}, and the arguments ask for a chain", ARGUMENTS, given)
     elif service.mode != "autoregressive" and not chosen:

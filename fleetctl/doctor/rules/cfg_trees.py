@@ -49,6 +49,8 @@ PARTS = frozenset(
     )
 )
 """The modules that the patch set brings."""
+WINDOWED = ("Afmoe", "Exaone4", "Gemma2", "Gemma3", "Gemma4", "GptOss", "Olmo")
+"""How architectures begin whose attention SGLang 0.5.11 gives a sliding window, where their configuration has one."""
 UNSUPPORTED = (
     "speculative-dflash-draft-window-size",
     "enable-two-batch-overlap",
@@ -188,6 +190,29 @@ def tree_backend(context: Context) -> Iterator[Found]:
     named = sorted({chosen or "the one that SGLang chooses" for chosen in wrong.values()})
     what = f"draft trees need the triton attention backend, not {listed(named)}"
     yield Found(what, ARGUMENTS, given or ["--attention-backend is not given"], remedy)
+
+
+@rule(
+    "cfg-ddtree-window",
+    "error",
+    reason="A tree's nodes lie behind one another in the cache, not in the text: a sliding window would leave out the "
+    "wrong ones. The patch set refuses such targets once their weights are loaded.",
+    source=f"runtime_patches/{SET}: ddtree_worker; get_attention_sliding_window_size in sglang 0.5.11's models",
+    remedy=Remedy("the mode linear or shadow for this model"),
+)
+def window(context: Context) -> Iterator[Found]:
+    service = sglang(context)
+    if service is None or not is_ddtree(service) or text(service, "speculative-ddtree-mode") == "shadow":
+        return
+    known = config(context, service.model)
+    named = [str(name) for name in known.get("architectures") or []]
+    if known.get("sliding_window") and any(name.startswith(WINDOWED) for name in named):
+        seen = [f"{listed(named)}, sliding_window {known['sliding_window']}"]
+        yield Found(
+            "draft trees cannot be verified by a target with sliding-window attention yet",
+            service.model or "model",
+            seen,
+        )
 
 
 @rule(

@@ -109,7 +109,21 @@ def add_cli_args(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(args: Any) -> None:
-    """Before DFLASH's own checks: remember what the operator gave."""
+    """Before DFLASH's own checks: remember what the operator gave; ValueError for flags that would do nothing."""
+    if args.speculative_algorithm != "DDTREE":
+        parser = argparse.ArgumentParser()
+        add_cli_args(parser)
+        idle = [
+            f"--{name.replace('_', '-')}"
+            for name, default in vars(parser.parse_args([])).items()
+            if getattr(args, name) != default
+        ]
+        if idle:
+            chosen = args.speculative_algorithm or "no speculative algorithm"
+            raise ValueError(
+                f"{', '.join(idle)}: only DDTREE knows this, and the server is started with {chosen}. "
+                "Give --speculative-algorithm DDTREE, or leave it out."
+            )
     args.speculative_ddtree_requests_given = args.max_running_requests is not None
 
 
