@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fleetctl.bench.agreement import difference
 from fleetctl.bench.record import Point, Request
 from fleetctl.bench.records import Recording
 from fleetctl.bench.statistics import Interval, differs, paired_ratio
@@ -135,11 +136,14 @@ def _failed(requests: Sequence[Request]) -> int:
 
 
 def _first(before: Sequence[Request], after: Sequence[Request]) -> tuple[str, int] | None:
-    """The first prompt whose answer is another one, and the first character that differs."""
-    texts = {one.prompt: one.text for one in before if one.counts}
+    """The first prompt to which no repeat before gave the same answer, and the first character that differs."""
+    texts: dict[str, list[str]] = {}
+    for one in before:
+        if one.counts:
+            texts.setdefault(one.prompt, []).append(one.text)
     for one in after:
-        old = texts.get(one.prompt)
-        if one.counts and old is not None and old != one.text:
-            pairs = enumerate(zip(old, one.text, strict=False))
-            return one.prompt, next((at for at, (a, b) in pairs if a != b), min(len(old), len(one.text)))
+        known = texts.get(one.prompt, [])
+        if one.counts and known and one.text not in known:
+            parted = [difference(one.prompt, "", old, "", one.text) for old in known]
+            return one.prompt, max(found.at for found in parted if found)
     return None

@@ -21,7 +21,7 @@ from fleetctl.bench.exposition import added, fetch, in_flight, mean_accepted, pa
 from fleetctl.bench.figures import accepted_length, first_token, speed
 from fleetctl.bench.naming import Name
 from fleetctl.bench.pointsummary import Visit, summarize_point
-from fleetctl.bench.record import Accepted, Point, PointEnd
+from fleetctl.bench.record import Accepted, Point, PointEnd, Record
 from fleetctl.bench.records import Recording, Writer, load
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
@@ -45,8 +45,13 @@ def recorded(
         for repeat in (1, 2, 3)
     ]
     _, *rest = made.whole(point, *requests, made.failed(point, "a", 4))
-    with Writer(folder, made.run(id=name, **(run or {}))) as writer:
-        for record in rest:
+    return written(folder, name, *rest, **(run or {}))
+
+
+def written(folder: Path, name: str, *records: Record, **run: Any) -> Recording:
+    """A run of just these records."""
+    with Writer(folder, made.run(id=name, **run)) as writer:
+        for record in records:
             writer.write(record)
     return load(writer.path)
 
@@ -85,6 +90,20 @@ def test_answers_that_changed_are_named(tmp_path: Path) -> None:
     before = recorded(tmp_path, "one", 20.0, text="the same words")
     (change,) = comparing.compare(before, recorded(tmp_path, "two", 20.0, text="the sane words"), 0.05)
     assert change.first == ("a", 6)
+
+
+def test_an_answer_that_some_repeat_of_the_baseline_gave_has_not_changed(tmp_path: Path) -> None:
+    def run(name: str, *texts: str) -> Recording:
+        requests = [made.request(made.point(), "a", at, text=text) for at, text in enumerate(texts, 1)]
+        return written(tmp_path, name, made.point(), *requests)
+
+    before = run("one", "one two", "one too")
+    said = {
+        name: comparing.compare(before, run(name, *texts), 0.05)[0].first
+        for name, texts in (("again", ("one two", "one too")), ("turned", ("one too", "one too")),
+                            ("other", ("one too", "one tow")))
+    }  # fmt: skip
+    assert said == {"again": None, "turned": None, "other": ("a", 6)}
 
 
 @pytest.mark.parametrize(
