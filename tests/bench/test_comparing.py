@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,6 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
+from typer.testing import CliRunner
 
 from fleetctl.bench import comparing, export
 from fleetctl.bench.exposition import added, fetch, in_flight, mean_accepted, parse
@@ -23,6 +25,7 @@ from fleetctl.bench.naming import Name
 from fleetctl.bench.pointsummary import Visit, summarize_point
 from fleetctl.bench.record import Accepted, Point, PointEnd, Record
 from fleetctl.bench.records import Recording, Writer, load
+from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
 
@@ -62,7 +65,8 @@ def test_slower_same_and_faster(tmp_path: Path) -> None:
     for name, rate in (("half", 10.0), ("little", 19.5), ("same", 20.0), ("twice", 40.0)):
         (change,) = comparing.compare(before, recorded(tmp_path, name, rate), 0.05)
         verdicts[name] = change.verdict
-        assert change.ratio.mean == pytest.approx(rate / 20, rel=0.01) and change.failed == (1, 1)
+        assert change.ratio and change.ratio.mean == pytest.approx(rate / 20, rel=0.01)
+        assert change.failed == (1, 1) and not change.broke and change.worse == (name == "half")
     assert verdicts == {"half": "slower", "little": "same", "same": "same", "twice": "faster"}
 
 
@@ -83,7 +87,7 @@ def test_what_only_noise_makes_slower_is_the_same(tmp_path: Path) -> None:
                 writer.write(made.request(point, prompt, 1, rate * factor))
     one, two = (load(tmp_path / ".fleetctl/bench" / name) for name in ("one", "two"))
     (change,) = comparing.compare(one, two, 0.05)
-    assert change.ratio.mean < 0.95 and change.verdict == "same"
+    assert change.ratio and change.ratio.mean < 0.95 and change.verdict == "same"
 
 
 def test_answers_that_changed_are_named(tmp_path: Path) -> None:
@@ -106,6 +110,47 @@ def test_an_answer_that_some_repeat_of_the_baseline_gave_has_not_changed(tmp_pat
     assert said == {"again": None, "turned": None, "other": ("a", 6)}
 
 
+LOST = made.point("dflash", mode="linear")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        ([], "it was not measured"),
+        ([replace(LOST, digest=""), PointEnd(LOST.id, "failed", "did not come up")], "did not come up"),
+        ([LOST, made.failed(LOST), PointEnd(LOST.id, "failed", "all 1 requests")], "all 1 requests"),
+        ([LOST, made.failed(LOST)], "no answer to the same prompts"),
+        ([LOST, made.request(LOST), PointEnd(LOST.id, "failed", "it died")], "it died"),
+    ],
+)
+def test_a_point_of_the_baseline_that_is_gone_is_lost(tmp_path: Path, now: list[Record], why: str) -> None:
+    here = made.point()
+    before = written(tmp_path, "one", here, made.request(here), LOST, made.request(LOST))
+    kept, lost = comparing.compare(before, written(tmp_path, "two", here, made.request(here), *now), 0.05)
+    assert (kept.verdict, kept.worse) == ("same", False)
+    assert (lost.point, lost.verdict, lost.worse) == (LOST.id, "lost", True) and why in lost.why
+
+
+def test_a_point_that_only_the_new_run_has_is_named_and_no_failure(tmp_path: Path) -> None:
+    here = made.point()
+    more = [LOST, made.request(LOST)]
+    before = written(tmp_path, "one", here, made.request(here), LOST, made.failed(LOST))
+    after = written(tmp_path, "two", here, made.request(here), *more)
+    _, new = comparing.compare(before, after, 0.05)
+    assert (new.point, new.verdict, new.worse) == (LOST.id, "new", False) and "no answer" in new.why
+
+
+def test_a_request_that_fails_now_and_did_not_before_is_worse(tmp_path: Path) -> None:
+    here = made.point()
+    good = [made.request(here, prompt) for prompt in "abc"]
+    before = written(tmp_path, "one", here, *good, made.failed(here, "d"))
+    for name, failed, broke in (("same", "d", []), ("other", "e", ["e #1"]), ("more", "de", ["e #1"])):
+        after = written(tmp_path, name, here, *good, *(made.failed(here, one) for one in failed))
+        (change,) = comparing.compare(before, after, 0.05)
+        assert change.failed == (1, len(failed)) and change.verdict == "same"
+        assert (change.broke, change.worse) == (broke, bool(broke))
+
+
 @pytest.mark.parametrize(
     ("point", "run", "said"),
     [
@@ -124,6 +169,25 @@ def test_what_says_nothing_about_each_other_is_refused(
     with pytest.raises(FleetError) as caught:
         comparing.compare(before, after, 0.05)
     assert said in caught.value.what and caught.value.exit == Exit.INPUT
+
+
+def test_compare_fails_for_what_is_lost_or_broke_and_names_it(tmp_path: Path) -> None:
+    one, other = made.point(), made.point("other")
+    alone, else_ = (written(tmp_path, of.service, of, made.request(of)) for of in (one, other))
+    both = [one, made.failed(one), other, made.failed(other, "b"), made.request(other)]
+    after = written(tmp_path, "both", *both)
+
+    def compared(before: Recording, after: Recording) -> tuple[int, str]:
+        done = CliRunner().invoke(whole(), ["bench", "compare", str(before.path), str(after.path)])
+        return done.exit_code, done.stdout
+
+    code, said = compared(alone, after)
+    assert code == Exit.PREFLIGHT and f"lost: {one.id}: it has no answer" in said
+    assert f"new: {other.id}: " in said
+    code, said = compared(else_, after)
+    assert code == Exit.PREFLIGHT
+    assert f"{other.id}: 1 request failed that did not in the baseline: b #1" in said
+    assert compared(after, else_)[0] == 0
 
 
 def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
