@@ -189,20 +189,21 @@ def print_recording(output: Output, recording: Recording) -> None:
 
 
 def figures(recording: Recording, point: Point) -> dict[str, Any]:
-    """A point in numbers."""
-    from fleetctl.bench.figures import accepted_length, first_token, speed
+    """A point in numbers, those that the report has of it."""
+    from fleetctl.bench.summary import summarize_one
 
-    requests = [one for one in recording.of(point.id) if not one.warmup]
+    one = summarize_one(recording, point)
     end = recording.ends.get(point.id)
     return {
         "point": point.id,
         "service": point.service,
         "mode": point.mode,
-        "requests": len(requests),
-        "failed": sum(one.error is not None for one in requests),
-        "tokens_per_second": speed(requests, point.concurrency),
-        "first_token_s": first_token(requests),
-        "accepted_length": accepted_length(requests),
+        "requests": one.counted + one.failed,
+        "failed": one.failed,
+        "tokens_per_second": one.speed.mean if one.speed else None,
+        "throughput": one.throughput.mean if one.throughput else None,
+        "first_token_s": one.first.at(0.5),
+        "accepted_length": one.accepted.mean if one.accepted else None,
         "swap_s": end.swap_s if end else None,
         "outcome": end.outcome if end else recording.end.outcome,
         "why": end.why if end else recording.end.why,

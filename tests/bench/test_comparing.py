@@ -20,11 +20,13 @@ from typer.testing import CliRunner
 
 from fleetctl.bench import comparing, export
 from fleetctl.bench.exposition import added, fetch, in_flight, mean_accepted, parse
-from fleetctl.bench.figures import accepted_length, first_token, speed
+from fleetctl.bench.figures import speed
 from fleetctl.bench.naming import Name
 from fleetctl.bench.pointsummary import Visit, summarize_point
 from fleetctl.bench.record import Accepted, Point, PointEnd, Record
 from fleetctl.bench.records import Recording, Writer, load
+from fleetctl.bench.report.terminal import document
+from fleetctl.bench.summary import summarize
 from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
@@ -231,16 +233,40 @@ def test_both_tables_say_the_same(tmp_path: Path) -> None:
         export.write_csv(recording, tmp_path / "nowhere" / "x.csv")
 
 
-def test_figures_leave_out_what_does_not_count() -> None:
+def test_the_speed_so_far_leaves_out_what_does_not_count() -> None:
     point = made.point()
     answers = [made.request(point, "a", 1, 10.0), made.request(point, "b", 1, 40.0)]
     others = [made.failed(point), made.request(point, "a", 2, 99.0, warmup=True)]
     assert speed(answers + others, 1) == pytest.approx(32 / 2.0)
-    assert first_token(answers + others) == pytest.approx((1 / 10 + 1 / 40) / 2)
     assert speed(answers, 2) == pytest.approx(32 / 1.6)
-    assert speed(others, 1) is None is first_token(others) and accepted_length(answers) is None
-    drafted = [made.request(point, accepted=Accepted(4, 8)), made.request(point, accepted=Accepted(2, 1))]
-    assert accepted_length(drafted) == pytest.approx(1 + 9 / 6)
+    assert speed(others, 1) is None
+
+
+@pytest.mark.parametrize("engine", ["sglang", "standalone"])
+def test_json_and_tables_say_what_the_report_says(tmp_path: Path, engine: str) -> None:
+    """SGLang's accepted length is of a whole point; the other server's is of each answer."""
+    point = made.point(engine=engine)
+    passes = {"a": Accepted(4, 8), "b": Accepted(2, 1)} if engine == "standalone" else {}
+    answers = [
+        made.request(point, prompt, at, rate, accepted=passes.get(prompt))
+        for prompt, at, rate in (("a", 1, 10.0), ("b", 1, 40.0), ("b", 2, 60.0))
+    ]
+    gauge = {"sglang:mean_spec_accept_length": 2.25} if engine == "sglang" else {}
+    end = PointEnd(point.id, "done", metrics={"after": gauge}, swap_s=3.5)
+    rest = [made.request(point, "a", 9, 99.0, warmup=True), made.failed(point, "b", 3)]
+    recording = written(tmp_path, "one", point, *answers, *rest, end)
+    done = CliRunner().invoke(whole(), ["bench", "show", str(recording.path), "--json"])
+    (shown,) = json.loads(done.stdout)["points"]
+    (said,) = document(summarize([recording]))["points"]
+    assert shown["tokens_per_second"] == said["speed"]["mean"] == pytest.approx((10 + 50) / 2)
+    length = 2.25 if engine == "sglang" else (3 + 1.5) / 2
+    assert shown["accepted_length"] == said["accepted"]["mean"] == pytest.approx(length)
+    assert shown["first_token_s"] == said["first_s"]["p50"] == pytest.approx(1 / 40)
+    assert shown["throughput"] == said["throughput"]["mean"]
+    assert (shown["requests"], shown["failed"], shown["swap_s"]) == (4, 1, 3.5)
+    rows = list(export.rows(recording))
+    assert {row["point_accepted_length"] for row in rows} == {shown["accepted_length"]}
+    assert rows[0]["accepted_length"] == (None if engine == "sglang" else 3.0)
 
 
 def test_metrics() -> None:
