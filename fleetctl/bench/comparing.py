@@ -92,8 +92,9 @@ def _change(before: Recording, old: Point, after: Recording, new: Point | None, 
 
 
 def _new(after: Recording, point: Point) -> Change:
-    failed = _failed(after.of(point.id))
-    return Change(point.id, "new", None, (0, failed), [], None, "the baseline has no answer of it")
+    requests = after.of(point.id)
+    whose = "the baseline has no" if _speeds(requests) else "neither run has an"
+    return Change(point.id, "new", None, (0, _failed(requests)), [], None, f"{whose} answer of it")
 
 
 def _verdict(ratio: Interval, tolerance: float, rounds: int) -> Verdict:
