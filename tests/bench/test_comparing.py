@@ -139,7 +139,10 @@ def test_a_point_that_only_the_new_run_has_is_named_and_no_failure(tmp_path: Pat
     before = written(tmp_path, "one", here, made.request(here), LOST, made.failed(LOST))
     after = written(tmp_path, "two", here, made.request(here), *more)
     _, new = comparing.compare(before, after, 0.05)
-    assert (new.point, new.verdict, new.worse) == (LOST.id, "new", False) and "no answer" in new.why
+    assert (new.point, new.verdict, new.worse) == (LOST.id, "new", False)
+    assert new.why == "the baseline has no answer of it"
+    _, neither = comparing.compare(before, before, 0.05)
+    assert not neither.worse and neither.why == "neither run has an answer of it"
 
 
 def test_a_request_that_fails_now_and_did_not_before_is_worse(tmp_path: Path) -> None:
