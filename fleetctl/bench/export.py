@@ -11,6 +11,7 @@ from typing import Any
 
 from fleetctl.bench.record import Point, Request
 from fleetctl.bench.records import Recording
+from fleetctl.bench.summary import summarize_one
 from fleetctl.errors import FleetError
 
 COLUMNS: dict[str, type] = {
@@ -18,18 +19,24 @@ COLUMNS: dict[str, type] = {
     "concurrency": int, "model": str, "model_digest": str, "drafter": str, "environment": str, "digest": str,
     "via": str, "prompt": str, "prompt_kind": str, "repeat": int, "round": int, "warmup": bool, "started_s": float,
     "ttft_s": float, "end_s": float, "tokens": int, "tokens_from": str, "tokens_per_second": float,
-    "prompt_tokens": int, "verify_passes": int, "accepted_tokens": int, "accepted_length": float, "finish": str,
-    "error": str, "status": int, "error_what": str, "warnings": str, "by": str, "text": str, "events": str,
+    "prompt_tokens": int, "verify_passes": int, "accepted_tokens": int, "accepted_length": float,
+    "point_accepted_length": float, "finish": str, "error": str, "status": int, "error_what": str, "warnings": str,
+    "by": str, "text": str, "events": str,
 }  # fmt: skip
-"""Names and types; ``varied``, ``warnings`` and ``events`` are JSON, what is not known is empty."""
+"""Names and types; ``varied``, ``warnings`` and ``events`` are JSON, what is not known is empty.
+
+``point_accepted_length``: of the whole point, also where the server's answers do not tell it one by one.
+"""
 
 
 def rows(recording: Recording) -> Iterator[dict[str, Any]]:
     """One row a request, warm-up and failed ones too, with all of :data:`COLUMNS`."""
-    points = {point.id: point for point in recording.points}
+    points = {point.id: summarize_one(recording, point) for point in recording.points}
     for request in recording.requests:
-        row = _row(points[request.point], request)
-        yield {"run": recording.run.id, **row}
+        one = points[request.point]
+        length = one.accepted.mean if one.accepted else None
+        row = _row(one.point, request)
+        yield {"run": recording.run.id, **row, "point_accepted_length": length}
 
 
 def write_csv(recording: Recording, path: Path | None) -> str:

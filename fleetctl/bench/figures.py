@@ -1,9 +1,8 @@
-"""Plain figures of requests, for progress lines; what reports say is made by the summary. Pure."""
+"""The speed of requests so far, for progress lines; what reports say is made by the summary. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 
 from fleetctl.bench.record import Request
 
@@ -21,16 +20,3 @@ def speed(requests: Sequence[Request], concurrency: int) -> float | None:
         spans = [(one.started_s, one.started_s + one.end_s) for one in counted if one.round == number]
         seconds += max(end for _, end in spans) - min(start for start, _ in spans)
     return tokens / seconds if seconds else None
-
-
-def first_token(requests: Sequence[Request]) -> float | None:
-    """The median time to the first token, in seconds."""
-    known = [request.ttft_s for request in requests if request.counts and request.ttft_s is not None]
-    return median(known) if known else None
-
-
-def accepted_length(requests: Sequence[Request]) -> float | None:
-    """Tokens a verify pass committed; None where no answer says."""
-    known = [request.accepted for request in requests if request.counts and request.accepted]
-    passes = sum(one.passes for one in known)
-    return 1 + sum(one.tokens for one in known) / passes if passes else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -18,12 +18,16 @@ LOOK_S = 5.0
 
 @dataclass(frozen=True)
 class Way:
-    """``via`` is ``direct`` or ``ssh``; with ``socket`` requests go through that Unix socket, with ``key`` each."""
+    """``via`` is ``direct`` or ``ssh``; with ``socket`` requests go through that Unix socket, with ``key`` each.
+
+    ``context``: the tokens that prompt and answer may have together, where the server tells (``max_model_len``).
+    """
 
     via: str
     base_url: str
     socket: str | None = None
     key: str = field(default="", repr=False)
+    context: int | None = None
 
 
 @contextmanager
@@ -37,8 +41,9 @@ def reach(host: Host, port: int, model_id: str, key: str = "") -> Iterator[Way]:
     settings = resolve(host)
     name = f"[{settings.hostname}]" if ":" in settings.hostname else settings.hostname
     straight = Way("direct", f"http://{name}:{port}", key=key)
-    if model_id in _models(straight):
-        yield straight
+    served = _models(straight)
+    if model_id in served:
+        yield replace(straight, context=served[model_id])
         return
     from fleetctl.transport.forward import forward
 
@@ -53,11 +58,11 @@ def reach(host: Host, port: int, model_id: str, key: str = "") -> Iterator[Way]:
                 f"fleetctl status {host.name}",
                 exit=Exit.UNREACHABLE,
             )
-        yield way
+        yield replace(way, context=served[model_id])
 
 
-def _models(way: Way) -> list[str]:
-    """The ids that ``/v1/models`` names; none where nothing answers."""
+def _models(way: Way) -> dict[str, int | None]:
+    """The ids that ``/v1/models`` names, each with its context's length; none where nothing answers."""
     try:
         with httpx.Client(
             trust_env=False,
@@ -66,9 +71,14 @@ def _models(way: Way) -> list[str]:
             headers=bearer(way.key),
         ) as http:
             answer: Any = http.get(f"{way.base_url}/v1/models").json()
-        return [str(entry["id"]) for entry in answer["data"]]
+        return {str(entry["id"]): _length(entry) for entry in answer["data"]}
     except (httpx.HTTPError, OSError, ValueError, LookupError, TypeError):
-        return []
+        return {}
+
+
+def _length(entry: dict[str, Any]) -> int | None:
+    told = entry.get("max_model_len")
+    return told if isinstance(told, int) and told > 0 else None
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -166,12 +166,14 @@ class Session:
         """Measure ``rounds`` (default: all) of a point, its service put there first; the requests that count.
 
         Warm-up comes before them where the service was started anew. Failed requests are among them. FleetError (exit
-        5) where the service was changed or restarted meanwhile: these rounds count for nothing.
+        5) where the service was changed or restarted meanwhile: these rounds count for nothing; and before anything
+        is asked where the model's context, as its server tells it, is too short for the point.
         """
         asked = asked if asked is not None else suite.read_prompts(self._fleet.root)
         rounds = rounds if rounds is not None else range(1, suite.repeats + 1)
         placed = self.put(planned.service, planned.overrides, planned.tp)
         way = self._there[planned.slot][2]
+        _require_room(planned, suite, way.context)
         if planned.id not in self._known:
             self._known.add(planned.id)
             by = self._generator.by if self._generator else None
@@ -372,6 +374,17 @@ class Session:
             self._unanswered = True
         self._record(request)
         self._on_request(request)
+
+
+def _require_room(planned: Planned, suite: Suite, context: int | None) -> None:
+    if context is not None and planned.context_tokens and planned.context_tokens + suite.max_tokens > context:
+        raise FleetError(
+            f"{planned.context_tokens:,} tokens of context and {suite.max_tokens:,} of answer are more than the "
+            f"{context:,} that {planned.service} takes: it is not asked",
+            planned.id,
+            "leave such lengths out of the suite's context_tokens, or give the service a longer context",
+            exit=Exit.PREFLIGHT,
+        )
 
 
 def _disturbed(planned: Planned, why: str) -> FleetError:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.bench.agreement import Difference, against
-from fleetctl.bench.naming import name_points, part
+from fleetctl.bench.naming import Name, name_points, part
 from fleetctl.bench.pointsummary import PointSummary, Visit, draws, summarize_point
 from fleetctl.bench.record import HostFacts, Point, PointEnd, Run
 from fleetctl.bench.records import Recording
@@ -112,6 +112,13 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
         cells=[_summarize_cell([points[name] for name in row]) for row in cells.values()],
         problems=[f"{one.run.id}: {problem}" for one in recordings for problem in one.problems],
     )
+
+
+def summarize_one(recording: Recording, point: Point) -> PointSummary:
+    """One point of a run in numbers, also of a run that cannot be summarized as a whole."""
+    gathered = _Gathered(point, recording.run)
+    gathered.take(recording, {point.id})
+    return summarize_point(point, Name(point.service, point.id, point.id), gathered.visits, gathered.ends)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from fleetctl.cli import bench_records, complete
+from fleetctl.cli.report import LatexOption
 from fleetctl.words import counted, duration
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option(min=1, metavar="SECONDS", help="Begin nothing new after so long.")
     ] = None,
+    latex: LatexOption = None,
     by: Annotated[
         str | None,
         typer.Option(metavar="GENERATOR", help="Requests by a load generator in our client's place: aiperf."),
@@ -110,9 +112,12 @@ def run(
     from dataclasses import replace
 
     from fleetctl.bench.loadgen import check_name
+    from fleetctl.cli.outfile import require_folder
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
 
+    if latex is not None:
+        require_folder(latex, "--latex")
     fleet = load_fleet()
     changes = {
         "repeats": repeats,
@@ -128,7 +133,7 @@ def run(
     if plan:
         print_plan(output, job.suite, job.plan, len(job.prompts))
         raise typer.Exit(10)
-    raise typer.Exit(_measure(output, job))
+    raise typer.Exit(_measure(output, job, latex))
 
 
 def prepare(
@@ -229,20 +234,22 @@ def say_begin(output: Output, job: Job) -> None:
         output.note("^C ends it cleanly, keeps what was measured and brings back what stood there")
 
 
-def _measure(output: Output, job: Job) -> int:
+def _measure(output: Output, job: Job, latex: Path | None) -> int:
     from fleetctl.bench.runner import run_bench
 
-    return measure(output, job, lambda interrupt, watcher: run_bench(job, interrupt, watcher))
+    return measure(output, job, lambda interrupt, watcher: run_bench(job, interrupt, watcher), latex)
 
 
-def measure(output: Output, job: Job, act: Callable[[Interrupt, Watcher], Result]) -> int:
-    """Have ``act`` measure with progress shown, then print what came of it; the exit code."""
+def measure(
+    output: Output, job: Job, act: Callable[[Interrupt, Watcher], Result], latex: Path | None = None
+) -> int:
+    """Have ``act`` measure with progress shown, then print what came of it and write its report; the exit code."""
     from fleetctl.bench.records import load
     from fleetctl.errors import Exit
 
     result = watched(output, job, act)
     recording = load(result.path)
-    page = page_of(result.path)
+    files, why = report_of(result.path, latex)
     if output.json:
         failed = {name: error.to_dict() for name, error in result.failed.items()}
         output.event(
@@ -250,7 +257,9 @@ def measure(output: Output, job: Job, act: Callable[[Interrupt, Watcher], Result
                 "outcome": {
                     "run": recording.run.id,
                     "records": str(result.path),
-                    "report": page,
+                    "report": files[0] if files else None,
+                    "files": files,
+                    "latex": why,
                     "outcome": result.outcome,
                     "why": result.why,
                     "failed": failed,
@@ -263,8 +272,10 @@ def measure(output: Output, job: Job, act: Callable[[Interrupt, Watcher], Result
         for error in result.failed.values():
             output.print_error(error)
         output.line(f"records: {result.path}")
-        if page:
-            output.line(f"report: {page}")
+        for file in files:
+            output.line(f"report: {file}")
+        if why:
+            output.progress.print(why, style="yellow", soft_wrap=True)
     return int(Exit.PREFLIGHT if result.failed else Exit.OK)
 
 
@@ -293,12 +304,13 @@ def _end_as_by_hand() -> None:
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
-def page_of(records: Path) -> str | None:
-    """The run's page, beside its records; None where no point was measured."""
-    from fleetctl.bench.report import write_page
+def report_of(records: Path, latex: Path | None = None) -> tuple[list[str], str]:
+    """The files of a run's report, the page first, none where no point was measured; why ``latex`` lacks some."""
+    from fleetctl.bench.report import write_beside
     from fleetctl.errors import FleetError
 
     try:
-        return str(write_page(records))
-    except FleetError:
-        return None
+        written = write_beside(records, latex)
+    except FleetError as error:
+        return [], str(error) if latex else ""
+    return written.files(), written.why

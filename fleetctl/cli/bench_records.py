@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.words import counted
 
 if TYPE_CHECKING:
     from fleetctl.bench.comparing import Change
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.bench.records import Recording
     from fleetctl.cli.output import Output
 
+MOST_NAMED = 8
 A_RUN = "an id or a part of it, `last`, or a file."
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help=f"A run: {A_RUN}", autocompletion=complete.runs)
@@ -89,10 +91,12 @@ def compare(
     ] = "5%",
     json: JsonOption = False,
 ) -> None:
-    """Compare the services of two runs: exit 5 where one got slower than tolerated, for CI.
+    """Compare the services of two runs: exit 5 where one got slower than tolerated, or is lost, for CI.
 
     Slower: the ratio over all prompts is below what is tolerated, its 95 % interval excludes no change, and both
-    runs have more than one round: one alone cannot tell a difference from drift.
+    runs have more than one round: one alone cannot tell a difference from drift. Lost: it was measured in the
+    baseline, and is missing, could not be measured or answered nothing now. A request that failed now and did not
+    in the baseline is exit 5, too.
     Runs of different models or prompts are refused.
     """
     from fleetctl.bench import comparing
@@ -103,20 +107,21 @@ def compare(
     old, new = _load(before), _load(after)
     changes = comparing.compare(old, new, allowed)
     output = Output(json=json)
-    slower = [change for change in changes if change.verdict == "slower"]
+    worse = any(change.worse for change in changes)
     if json:
         output.document(
             {
                 "before": old.run.id,
                 "after": new.run.id,
                 "tolerance": allowed,
-                "slower": bool(slower),
+                "slower": any(change.verdict == "slower" for change in changes),
+                "worse": worse,
                 "points": [change.to_dict() for change in changes],
             }
         )
     else:
         _print_changes(output, old, new, changes, allowed)
-    if slower:
+    if worse:
         raise typer.Exit(int(Exit.PREFLIGHT))
 
 
@@ -184,20 +189,21 @@ def print_recording(output: Output, recording: Recording) -> None:
 
 
 def figures(recording: Recording, point: Point) -> dict[str, Any]:
-    """A point in numbers."""
-    from fleetctl.bench.figures import accepted_length, first_token, speed
+    """A point in numbers, those that the report has of it."""
+    from fleetctl.bench.summary import summarize_one
 
-    requests = [one for one in recording.of(point.id) if not one.warmup]
+    one = summarize_one(recording, point)
     end = recording.ends.get(point.id)
     return {
         "point": point.id,
         "service": point.service,
         "mode": point.mode,
-        "requests": len(requests),
-        "failed": sum(one.error is not None for one in requests),
-        "tokens_per_second": speed(requests, point.concurrency),
-        "first_token_s": first_token(requests),
-        "accepted_length": accepted_length(requests),
+        "requests": one.counted + one.failed,
+        "failed": one.failed,
+        "tokens_per_second": one.speed.mean if one.speed else None,
+        "throughput": one.throughput.mean if one.throughput else None,
+        "first_token_s": one.first.at(0.5),
+        "accepted_length": one.accepted.mean if one.accepted else None,
         "swap_s": end.swap_s if end else None,
         "outcome": end.outcome if end else recording.end.outcome,
         "why": end.why if end else recording.end.why,
@@ -247,11 +253,21 @@ def _print_changes(
     rows = []
     for change in changes:
         ratio = change.ratio
-        sure = f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio.low is not None and ratio.high else "-"
+        sure = (
+            f"{ratio.low:.3f} to {ratio.high:.3f}" if ratio and ratio.low is not None and ratio.high else "-"
+        )
         failed = " → ".join(map(str, change.failed)) if any(change.failed) else "-"
         other = f"{change.first[0]}, character {change.first[1]}" if change.first else "-"
-        rows.append([change.point, f"{ratio.mean:.3f}", sure, change.verdict, failed, other])
+        mean = _number(ratio.mean if ratio else None, ".3f")
+        rows.append([change.point, mean, sure, change.verdict, failed, other])
     output.table(["point", "ratio", "95 %", "verdict", "failed", "other answer at"], rows)
+    for change in changes:
+        if change.why:
+            output.line(f"{change.verdict}: {change.point}: {change.why}")
+        elif change.broke:
+            named = ", ".join(change.broke[:MOST_NAMED])
+            many = counted(len(change.broke), "request")
+            output.line(f"{change.point}: {many} failed that did not in the baseline: {named}")
     if any(change.verdict == "unsure" for change in changes):
         output.line(
             "unsure: one round cannot tell a difference from drift; measure both with --repeats 2 or more"

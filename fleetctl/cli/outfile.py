@@ -1,4 +1,4 @@
-"""The file of ``-o``, looked at before the work whose outcome goes there."""
+"""The file of ``-o`` and the like, looked at before the work whose outcome goes there."""
 
 from __future__ import annotations
 
@@ -22,4 +22,15 @@ def require_place(file: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise FleetError(
             f"nothing can be written in {folder}", where=f"-o {file}", fix="name a file in another folder"
+        )
+
+
+def require_folder(folder: Path, option: str) -> None:
+    """FleetError (exit 2) where there is no folder ``folder`` to write in, and none can be made."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise FleetError(f"{there} is no folder", where=f"{option} {folder}", fix="name another folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise FleetError(
+            f"nothing can be written in {there}", where=f"{option} {folder}", fix="name another folder"
         )

@@ -9,6 +9,11 @@ import typer
 
 from fleetctl.cli import complete
 
+LatexOption = Annotated[
+    Path | None,
+    typer.Option("--latex", help="A folder for report.tex, and report.pdf where a TeX is found."),
+]
+
 
 def report(
     runs: Annotated[
@@ -24,10 +29,7 @@ def report(
             "-o", "--out", help="The page's file; report.html beside the records of one run, else here."
         ),
     ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option("--latex", help="A folder for report.tex, and report.pdf where a TeX is found."),
-    ] = None,
+    latex: LatexOption = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document with the numbers.")] = False,
 ) -> None:
     """Make a report of one or more runs of one model; several are compared, and averaged only where nothing differs."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetctl.cli import complete
+from fleetctl.cli.report import LatexOption
 
 if TYPE_CHECKING:
     from fleetctl.bench.sweep import Prepared
@@ -57,6 +58,7 @@ def sweep(
     again: Annotated[
         bool, typer.Option("--again", help="Measure what earlier runs have measured, too.")
     ] = False,
+    latex: LatexOption = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what is left and how long it takes; change nothing.")
     ] = False,
@@ -69,9 +71,12 @@ def sweep(
     """
     from fleetctl.bench.sweep import prepare, run_sweep
     from fleetctl.cli import bench
+    from fleetctl.cli.outfile import require_folder
     from fleetctl.cli.output import Output
     from fleetctl.inventory.loader import load_fleet
 
+    if latex is not None:
+        require_folder(latex, "--latex")
     changes = {"repeats": repeats, "max_tokens": max_tokens, "time_limit": time_limit, "order": "blocks"}
     job = bench.prepare(load_fleet(), host, services or [], suite, prompts, limit, changes)
     output = Output(json=json)
@@ -85,6 +90,7 @@ def sweep(
             output,
             prepared.job,
             lambda interrupt, watcher: run_sweep(prepared, interrupt, watcher, margin=margin),
+            latex,
         )
     )
 

@@ -94,7 +94,8 @@ def tune(
     found = bench.watched(
         output, prepared.job, lambda interrupt, watcher: run_tune(prepared, interrupt, watcher)
     )
-    page = bench.page_of(found.path)
+    files, _ = bench.report_of(found.path)
+    page = files[0] if files else None
     if json:
         output.event({"outcome": {**found.to_dict(), "report": page}})
         return

@@ -59,8 +59,15 @@ class Api:
         return Response(self._metrics.render(self._engine), media_type=CONTENT_TYPE_LATEST)
 
     async def models(self, _: Request) -> Response:
-        """The one model; it is listed before it is ready, as ``/health`` says which."""
-        entry = {"id": self._served, "object": "model", "created": self._created, "owned_by": "fleetctl"}
+        """The one model; it is listed before it is ready, as ``/health`` says which, and then with its context."""
+        entry: dict[str, str | int] = {
+            "id": self._served,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "fleetctl",
+        }
+        if self._engine.model is not None:
+            entry["max_model_len"] = self._engine.model.context
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def completions(self, request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from json import loads
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
+from tests.bench import synthetic
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,7 @@ def lab_inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def plan(*words: str) -> dict[str, object]:
     done = CliRunner().invoke(whole(), ["bench", *words, "--plan", "--json"])
     assert done.exit_code == Exit.PLAN_CHANGES, done.output
-    found: dict[str, object] = json.loads(done.stdout)["plan"]
+    found: dict[str, object] = loads(done.stdout)["plan"]
     return found
 
 
@@ -81,6 +82,33 @@ def test_what_will_be_done_is_said_before_it_is(json: bool, capsys: pytest.Captu
     assert first.startswith("ct200: 2 points, 6 swaps, 36 requests: about ")
     assert first.endswith(", cut off after 1 min 0 s")
     assert "^C ends it cleanly" in second and "brings back what stood there" in second
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_what_was_measured_becomes_latex_too(
+    json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fleetctl.bench.report import tex
+    from fleetctl.bench.runner import Result
+    from fleetctl.cli.bench import measure, prepare
+    from fleetctl.cli.output import Output
+    from fleetctl.inventory.loader import load_fleet
+
+    monkeypatch.setattr(tex, "compile_pdf", lambda source: (None, "no TeX is here"))
+    records = synthetic.write(tmp_path)
+    job = prepare(load_fleet(), "ct200", ["ddtree"], "five-prompts", None, None, {})
+    paper = tmp_path / "new/paper"
+    assert measure(Output(json=json), job, lambda *_: Result(records, "done", "", {}), paper) == 0
+    said = capsys.readouterr()
+    page, source = records.parent / "report.html", paper / "report.tex"
+    assert page.is_file() and "\\documentclass" in source.read_text()
+    if json:
+        outcome = loads(said.out.splitlines()[-1])["outcome"]
+        assert outcome["report"] == str(page) and outcome["latex"] == "no TeX is here"
+        assert outcome["files"] == [str(page), str(source)]
+        return
+    assert said.out.splitlines()[-2:] == [f"report: {page}", f"report: {source}"]
+    assert "no TeX is here" in said.err
 
 
 def test_compare_tells_which_run_is_the_baseline() -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,14 +16,18 @@ from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
+from typer.testing import CliRunner
 
 from fleetctl.bench import comparing, export
 from fleetctl.bench.exposition import added, fetch, in_flight, mean_accepted, parse
-from fleetctl.bench.figures import accepted_length, first_token, speed
+from fleetctl.bench.figures import speed
 from fleetctl.bench.naming import Name
 from fleetctl.bench.pointsummary import Visit, summarize_point
-from fleetctl.bench.record import Accepted, Point, PointEnd
+from fleetctl.bench.record import Accepted, Point, PointEnd, Record
 from fleetctl.bench.records import Recording, Writer, load
+from fleetctl.bench.report.terminal import document
+from fleetctl.bench.summary import summarize
+from fleetctl.cli.app import whole
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
 
@@ -45,8 +50,13 @@ def recorded(
         for repeat in (1, 2, 3)
     ]
     _, *rest = made.whole(point, *requests, made.failed(point, "a", 4))
-    with Writer(folder, made.run(id=name, **(run or {}))) as writer:
-        for record in rest:
+    return written(folder, name, *rest, **(run or {}))
+
+
+def written(folder: Path, name: str, *records: Record, **run: Any) -> Recording:
+    """A run of just these records."""
+    with Writer(folder, made.run(id=name, **run)) as writer:
+        for record in records:
             writer.write(record)
     return load(writer.path)
 
@@ -57,7 +67,8 @@ def test_slower_same_and_faster(tmp_path: Path) -> None:
     for name, rate in (("half", 10.0), ("little", 19.5), ("same", 20.0), ("twice", 40.0)):
         (change,) = comparing.compare(before, recorded(tmp_path, name, rate), 0.05)
         verdicts[name] = change.verdict
-        assert change.ratio.mean == pytest.approx(rate / 20, rel=0.01) and change.failed == (1, 1)
+        assert change.ratio and change.ratio.mean == pytest.approx(rate / 20, rel=0.01)
+        assert change.failed == (1, 1) and not change.broke and change.worse == (name == "half")
     assert verdicts == {"half": "slower", "little": "same", "same": "same", "twice": "faster"}
 
 
@@ -78,13 +89,71 @@ def test_what_only_noise_makes_slower_is_the_same(tmp_path: Path) -> None:
                 writer.write(made.request(point, prompt, 1, rate * factor))
     one, two = (load(tmp_path / ".fleetctl/bench" / name) for name in ("one", "two"))
     (change,) = comparing.compare(one, two, 0.05)
-    assert change.ratio.mean < 0.95 and change.verdict == "same"
+    assert change.ratio and change.ratio.mean < 0.95 and change.verdict == "same"
 
 
 def test_answers_that_changed_are_named(tmp_path: Path) -> None:
     before = recorded(tmp_path, "one", 20.0, text="the same words")
     (change,) = comparing.compare(before, recorded(tmp_path, "two", 20.0, text="the sane words"), 0.05)
     assert change.first == ("a", 6)
+
+
+def test_an_answer_that_some_repeat_of_the_baseline_gave_has_not_changed(tmp_path: Path) -> None:
+    def run(name: str, *texts: str) -> Recording:
+        requests = [made.request(made.point(), "a", at, text=text) for at, text in enumerate(texts, 1)]
+        return written(tmp_path, name, made.point(), *requests)
+
+    before = run("one", "one two", "one too")
+    said = {
+        name: comparing.compare(before, run(name, *texts), 0.05)[0].first
+        for name, texts in (("again", ("one two", "one too")), ("turned", ("one too", "one too")),
+                            ("other", ("one too", "one tow")))
+    }  # fmt: skip
+    assert said == {"again": None, "turned": None, "other": ("a", 6)}
+
+
+LOST = made.point("dflash", mode="linear")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        ([], "it was not measured"),
+        ([replace(LOST, digest=""), PointEnd(LOST.id, "failed", "did not come up")], "did not come up"),
+        ([LOST, made.failed(LOST), PointEnd(LOST.id, "failed", "all 1 requests")], "all 1 requests"),
+        ([LOST, made.failed(LOST)], "no answer to the same prompts"),
+        ([LOST, made.request(LOST), PointEnd(LOST.id, "failed", "it died")], "it died"),
+    ],
+)
+def test_a_point_of_the_baseline_that_is_gone_is_lost(tmp_path: Path, now: list[Record], why: str) -> None:
+    here = made.point()
+    before = written(tmp_path, "one", here, made.request(here), LOST, made.request(LOST))
+    kept, lost = comparing.compare(before, written(tmp_path, "two", here, made.request(here), *now), 0.05)
+    assert (kept.verdict, kept.worse) == ("same", False)
+    assert (lost.point, lost.verdict, lost.worse) == (LOST.id, "lost", True) and why in lost.why
+
+
+def test_a_point_that_only_the_new_run_has_is_named_and_no_failure(tmp_path: Path) -> None:
+    here = made.point()
+    more = [LOST, made.request(LOST)]
+    before = written(tmp_path, "one", here, made.request(here), LOST, made.failed(LOST))
+    after = written(tmp_path, "two", here, made.request(here), *more)
+    _, new = comparing.compare(before, after, 0.05)
+    assert (new.point, new.verdict, new.worse) == (LOST.id, "new", False)
+    assert new.why == "the baseline has no answer of it"
+    _, neither = comparing.compare(before, before, 0.05)
+    assert not neither.worse and neither.why == "neither run has an answer of it"
+
+
+def test_a_request_that_fails_now_and_did_not_before_is_worse(tmp_path: Path) -> None:
+    here = made.point()
+    good = [made.request(here, prompt) for prompt in "abc"]
+    before = written(tmp_path, "one", here, *good, made.failed(here, "d"))
+    for name, failed, broke in (("same", "d", []), ("other", "e", ["e #1"]), ("more", "de", ["e #1"])):
+        after = written(tmp_path, name, here, *good, *(made.failed(here, one) for one in failed))
+        (change,) = comparing.compare(before, after, 0.05)
+        assert change.failed == (1, len(failed)) and change.verdict == "same"
+        assert (change.broke, change.worse) == (broke, bool(broke))
 
 
 @pytest.mark.parametrize(
@@ -105,6 +174,25 @@ def test_what_says_nothing_about_each_other_is_refused(
     with pytest.raises(FleetError) as caught:
         comparing.compare(before, after, 0.05)
     assert said in caught.value.what and caught.value.exit == Exit.INPUT
+
+
+def test_compare_fails_for_what_is_lost_or_broke_and_names_it(tmp_path: Path) -> None:
+    one, other = made.point(), made.point("other")
+    alone, else_ = (written(tmp_path, of.service, of, made.request(of)) for of in (one, other))
+    both = [one, made.failed(one), other, made.failed(other, "b"), made.request(other)]
+    after = written(tmp_path, "both", *both)
+
+    def compared(before: Recording, after: Recording) -> tuple[int, str]:
+        done = CliRunner().invoke(whole(), ["bench", "compare", str(before.path), str(after.path)])
+        return done.exit_code, done.stdout
+
+    code, said = compared(alone, after)
+    assert code == Exit.PREFLIGHT and f"lost: {one.id}: it has no answer" in said
+    assert f"new: {other.id}: " in said
+    code, said = compared(else_, after)
+    assert code == Exit.PREFLIGHT
+    assert f"{other.id}: 1 request failed that did not in the baseline: b #1" in said
+    assert compared(after, else_)[0] == 0
 
 
 def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
@@ -148,16 +236,40 @@ def test_both_tables_say_the_same(tmp_path: Path) -> None:
         export.write_csv(recording, tmp_path / "nowhere" / "x.csv")
 
 
-def test_figures_leave_out_what_does_not_count() -> None:
+def test_the_speed_so_far_leaves_out_what_does_not_count() -> None:
     point = made.point()
     answers = [made.request(point, "a", 1, 10.0), made.request(point, "b", 1, 40.0)]
     others = [made.failed(point), made.request(point, "a", 2, 99.0, warmup=True)]
     assert speed(answers + others, 1) == pytest.approx(32 / 2.0)
-    assert first_token(answers + others) == pytest.approx((1 / 10 + 1 / 40) / 2)
     assert speed(answers, 2) == pytest.approx(32 / 1.6)
-    assert speed(others, 1) is None is first_token(others) and accepted_length(answers) is None
-    drafted = [made.request(point, accepted=Accepted(4, 8)), made.request(point, accepted=Accepted(2, 1))]
-    assert accepted_length(drafted) == pytest.approx(1 + 9 / 6)
+    assert speed(others, 1) is None
+
+
+@pytest.mark.parametrize("engine", ["sglang", "standalone"])
+def test_json_and_tables_say_what_the_report_says(tmp_path: Path, engine: str) -> None:
+    """SGLang's accepted length is of a whole point; the other server's is of each answer."""
+    point = made.point(engine=engine)
+    passes = {"a": Accepted(4, 8), "b": Accepted(2, 1)} if engine == "standalone" else {}
+    answers = [
+        made.request(point, prompt, at, rate, accepted=passes.get(prompt))
+        for prompt, at, rate in (("a", 1, 10.0), ("b", 1, 40.0), ("b", 2, 60.0))
+    ]
+    gauge = {"sglang:mean_spec_accept_length": 2.25} if engine == "sglang" else {}
+    end = PointEnd(point.id, "done", metrics={"after": gauge}, swap_s=3.5)
+    rest = [made.request(point, "a", 9, 99.0, warmup=True), made.failed(point, "b", 3)]
+    recording = written(tmp_path, "one", point, *answers, *rest, end)
+    done = CliRunner().invoke(whole(), ["bench", "show", str(recording.path), "--json"])
+    (shown,) = json.loads(done.stdout)["points"]
+    (said,) = document(summarize([recording]))["points"]
+    assert shown["tokens_per_second"] == said["speed"]["mean"] == pytest.approx((10 + 50) / 2)
+    length = 2.25 if engine == "sglang" else (3 + 1.5) / 2
+    assert shown["accepted_length"] == said["accepted"]["mean"] == pytest.approx(length)
+    assert shown["first_token_s"] == said["first_s"]["p50"] == pytest.approx(1 / 40)
+    assert shown["throughput"] == said["throughput"]["mean"]
+    assert (shown["requests"], shown["failed"], shown["swap_s"]) == (4, 1, 3.5)
+    rows = list(export.rows(recording))
+    assert {row["point_accepted_length"] for row in rows} == {shown["accepted_length"]}
+    assert rows[0]["accepted_length"] == (None if engine == "sglang" else 3.0)
 
 
 def test_metrics() -> None:

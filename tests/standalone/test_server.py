@@ -181,7 +181,8 @@ def test_a_client_that_leaves_without_streaming_frees_its_place(server: Server) 
 
 
 def test_models_health_and_metrics(server: Server) -> None:
-    assert [model["id"] for model in server.get("/v1/models").json()["data"]] == ["smol"]
+    (model,) = server.get("/v1/models").json()["data"]
+    assert (model["id"], model["max_model_len"]) == ("smol", 8192)
     assert server.get("/health").status_code == 200
     before = server.metric("fleetctl_generated_tokens_total")
     usage = server.ask("completions", model="smol", prompt="x", max_tokens=5, temperature=0).json()["usage"]

@@ -47,13 +47,13 @@ def write(summary: Summary, page: Path, latex: Path | None = None) -> Written:
     return Written(page, source, pdf, why)
 
 
-def write_page(run: Path) -> Path:
-    """The page of one run, beside its records; FleetError where nothing was measured or it cannot be written."""
+def write_beside(run: Path, latex: Path | None = None) -> Written:
+    """One run's report, its page beside its records; FleetError as :func:`write`, or where nothing was measured."""
     from fleetctl.bench.records import load
     from fleetctl.bench.summary import summarize
 
     recording = load(run)
-    return write(summarize([recording]), recording.path.parent / PAGE).page
+    return write(summarize([recording]), recording.path.parent / PAGE, latex)
 
 
 def _save(path: Path, text: str) -> None:
