@@ -46,7 +46,7 @@ class CellSummary:
     """Points that may be compared: ``base`` is what the others are compared with, ``best`` the fastest.
 
     ``ratios``: to ``base``, by the point's name; ``lead``: ``best`` over the second fastest. ``differences``: answers
-    that are not the same as those of ``base``.
+    that are not the same as those of ``base``; ``answers``: whether the suite wants them compared.
     """
 
     names: list[str]
@@ -55,6 +55,7 @@ class CellSummary:
     ratios: dict[str, Comparison]
     lead: Comparison | None
     differences: list[Difference]
+    answers: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,15 +102,22 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
         for one, name in zip(gathered, names, strict=True)
     }
     cells: defaultdict[Cell, list[str]] = defaultdict(list)
+    uncompared: set[Cell] = set()
     for name, one in zip(names, gathered, strict=True):
-        cells[_cell(one.point, one.first)].append(name.whole)
+        cell = _cell(one.point, one.first)
+        cells[cell].append(name.whole)
+        if one.first.suite.get("compare_outputs") is False:
+            uncompared.add(cell)
     return Summary(
         runs=[recording.run for recording in recordings],
         outcomes={one.run.id: (one.end.outcome, one.end.why) for one in recordings},
         hosts=list({facts.host: facts for one in recordings for facts in one.hosts}.values()),
         model=model,
         points=points,
-        cells=[_summarize_cell([points[name] for name in row]) for row in cells.values()],
+        cells=[
+            _summarize_cell([points[name] for name in row], cell not in uncompared)
+            for cell, row in cells.items()
+        ],
         problems=[f"{one.run.id}: {problem}" for one in recordings for problem in one.problems],
     )
 
@@ -205,7 +213,7 @@ def _cell(point: Point, run: Run) -> Cell:
     return (point.host, part(point), str(point.concurrency), *asked)
 
 
-def _summarize_cell(points: list[PointSummary]) -> CellSummary:
+def _summarize_cell(points: list[PointSummary], answers: bool) -> CellSummary:
     base = next((one for one in points if one.point.mode == "autoregressive" and one.speed), None)
     base = base or next((one for one in points if one.speed), points[0])
     ranked = sorted(
@@ -220,7 +228,8 @@ def _summarize_cell(points: list[PointSummary]) -> CellSummary:
         best=ranked[0].name if ranked else base.name,
         ratios={name: ratio for name, ratio in ratios.items() if ratio},
         lead=lead,
-        differences=against(base.name, said),
+        differences=against(base.name, said) if answers else [],
+        answers=answers,
     )
 
 

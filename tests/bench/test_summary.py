@@ -196,6 +196,18 @@ def test_where_answers_part_is_found_and_unsteady_ones_are_named(tmp_path: Path)
     assert unsteady is not None and unsteady.at == 40 and unsteady.other_says.startswith("!")
 
 
+def test_answers_are_not_compared_where_the_suite_does_not_want_it(tmp_path: Path) -> None:
+    def change(request: Request) -> Request:
+        return replace(request, text=f"{request.text} {request.point}")
+
+    told = view.agreement(summary_of(synthetic.write(tmp_path / "a", change=change)))
+    assert told.startswith("The answers differ on 5 of 5 prompts")
+    quiet = synthetic.write(tmp_path / "b", change=change, suite={"compare_outputs": False})
+    found = summary_of(quiet)
+    assert found.cells[0].differences == []
+    assert view.agreement(found) == "Answers were not compared: the suite does not want it."
+
+
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
 def test_a_difference_is_the_first_character_that_is_not_the_same(same: str, one: str, other: str) -> None:
     found = difference("p", "a", same + one, "b", same + other)

@@ -129,6 +129,8 @@ def agreement(summary: Summary) -> str:
     compared = [cell for cell in summary.cells if len(cell.names) > 1]
     if not compared:
         return "Only one service was measured, so there is nothing to compare its answers with."
+    if not any(cell.answers for cell in compared):
+        return "Answers were not compared: the suite does not want it."
     if not differing:
         return f"All services gave the same answers, character for character, to all {len(summary.prompts)} prompts."
     return (
