@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from fleetctl.errors import FleetError
+from fleetctl.errors import Exit, FleetError
 from fleetctl.inventory.loader import Fleet
 from fleetctl.inventory.models import Deadlines, Host
 from fleetctl.rollout.current import Facts, current_target, is_running
 from fleetctl.rollout.follow import run_rollout
 from fleetctl.rollout.interrupt import Interrupt
+from fleetctl.rollout.measured import measured_words
 from fleetctl.rollout.plan import Plan, difference
 from fleetctl.rollout.settle import gather_facts
 from fleetctl.rollout.stop import stop_slot
@@ -50,8 +51,37 @@ class Restoring(Interrupt):
 
 
 def remember(agent: Agent, host: Host, slot: str) -> Before:
-    """What fills the slot now, with its unit's text as it is; FleetError as :func:`current_target`."""
+    """What fills the slot now, with its unit's text as it is; FleetError as :func:`current_target`, and exit 4 where
+    somebody else measures there: two measurements would swap each other's services away."""
     facts = gather_facts(agent, host)
+    if words := measured_words(facts, slot):
+        raise FleetError(
+            f"slot {slot} is {words}; nothing was changed",
+            f"{host.name}, slot {slot}",
+            "wait for its end; `fleetctl status` shows it",
+            exit=Exit.LOCKED,
+        )
+    return _filling(host, slot, facts)
+
+
+def last_rollout(host: Host, slot: str) -> str:
+    """The rollout that the slot is as it is by; "" where it has no record."""
+    with open_agent(host) as agent:
+        return _last(gather_facts(agent, host), slot)
+
+
+def put_since(host: Host, slot: str, rollout: str) -> Before | None:
+    """What another rollout than ``rollout``, the measurement's own, has left in the slot; None where none has."""
+    with open_agent(host) as agent:
+        facts = gather_facts(agent, host)
+    return None if _last(facts, slot) == rollout else _filling(host, slot, facts)
+
+
+def _last(facts: Facts, slot: str) -> str:
+    return str((facts["slots"][slot]["state"] or {}).get("rollout") or "")
+
+
+def _filling(host: Host, slot: str, facts: Facts) -> Before:
     target = current_target(host, slot, facts)
     if target is None:
         return Before(slot, None, False)

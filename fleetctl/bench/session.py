@@ -105,6 +105,7 @@ class Session:
         self._limits = limits or Limits()
         self._origin = time.perf_counter()
         self._before: dict[str, restore.Before] = {}
+        self._own: dict[str, str] = {}
         self._there: dict[str, tuple[object, Placed, Way]] = {}
         self._ways: dict[str, ExitStack] = {}
         self._warm: set[str] = set()
@@ -138,13 +139,18 @@ class Session:
             return replace(self._there[slot][1], swap_s=None)
         require_overridable(self._fleet, self._host, service, args)
         self._remember(slot)
+        self._heed_others(slot)
         if slot in self._there:
             self.wait_idle(slot)
         self._leave(slot)
         host = overridden(self._host, service, args, tp)
         self._standing(slot).note(self._before[slot], Put(service, args, tp))
         began = time.perf_counter()
-        outcome = deploy_service(self._fleet, host, service, None, False, self._interrupt, self._on_event)
+        try:
+            outcome = deploy_service(self._fleet, host, service, None, False, self._interrupt, self._on_event)
+        finally:
+            with suppress(FleetError):
+                self._own[slot] = restore.last_rollout(host, slot)
         swap_s = time.perf_counter() - began if outcome.verdict == "done" else None
         with open_agent(host) as agent:
             placed = look(agent, host, host.services[service], swap_s)
@@ -259,6 +265,8 @@ class Session:
         words, errors = [], []
         for slot in list(self._before):
             self._leave(slot)
+            with suppress(FleetError):
+                self._heed_others(slot)
             try:
                 words.append(restore.put_back(self._fleet, self._host, self._before[slot], self._on_event))
                 self._on_event({"step": "put-back", "state": "ok", "text": words[-1]})
@@ -266,9 +274,21 @@ class Session:
                 self._standing(slot).forget()
             except FleetError as error:
                 errors.append(error)
+        if errors and self._interrupt.left and errors[0].exit == Exit.LOCKED:
+            raise _left_to_the_host(self._host)
         if errors:
             raise errors[0]
         return words
+
+    def _heed_others(self, slot: str) -> None:
+        """What another rollout has put into the slot since this session's own is what is brought back in the end."""
+        theirs = restore.put_since(self._host, slot, self._own[slot]) if slot in self._own else None
+        if theirs is None:
+            return
+        self._before[slot] = theirs
+        name = theirs.target.service if theirs.target else "nothing"
+        text = f"slot {slot}: another rollout has put {name} there, which is what it has in the end"
+        self._on_event({"step": "put-back", "state": "info", "text": text})
 
     def _remember(self, slot: str) -> None:
         if slot not in self._before:
@@ -374,6 +394,15 @@ class Session:
             self._unanswered = True
         self._record(request)
         self._on_request(request)
+
+
+def _left_to_the_host(host: Host) -> FleetError:
+    return FleetError(
+        "interrupted; the swap under way is left to the host, which undoes it",
+        host.name,
+        f"`fleetctl attach {host.name}` follows it; `fleetctl status {host.name}` shows what serves",
+        exit=Exit.INTERRUPTED,
+    )
 
 
 def _require_room(planned: Planned, suite: Suite, context: int | None) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.agent.files import write
 from fleetctl.errors import FleetError
+from fleetctl.files import save
 from fleetctl.inventory.models import Host, Service
 from fleetctl.services.sides import asked_slots
 
@@ -174,7 +174,7 @@ def load_facts(path: Path) -> Facts:
 def save_facts(facts: Facts, path: Path) -> None:
     """Write facts in one step; FleetError (exit 2) where the file cannot be written."""
     try:
-        write(path, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+        save(path, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise FleetError(
             f"cannot be written: {error.strerror}", where=str(path), fix="name another file"

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.capture.verify import bom_findings
-from fleetctl.agent.files import write
 from fleetctl.environment.bom_shape import wrong
 from fleetctl.environment.events import OnEvent
 from fleetctl.errors import Exit, FleetError
+from fleetctl.files import save
 from fleetctl.transport.agent import Agent
 
 SCHEMA = 1
@@ -107,7 +107,7 @@ def load_bom(path: Path) -> Bom:
 def save_bom(bom: Bom, path: Path) -> None:
     """Write a BOM in one step; FleetError (exit 2) where the file cannot be written."""
     try:
-        write(path, json.dumps(bom, indent=1, ensure_ascii=False) + "\n")
+        save(path, json.dumps(bom, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise FleetError(
             f"cannot be written: {error.strerror}", where=str(path), fix="name another file"

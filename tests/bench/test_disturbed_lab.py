@@ -46,6 +46,25 @@ def test_a_swap_under_it_fails_the_point_and_its_requests_do_not_count(fleet: Si
     assert glance(recordings(fleet.folder)[0]).failed == sum(not one.warmup for one in slow)
 
 
+def test_what_another_has_put_there_meanwhile_stays_in_the_end(fleet: Site) -> None:  # noqa: F811
+    assert serving(fleet) == "good"
+    process = measuring(fleet, "--repeats", "1")
+    fleet.run("swap", "slow", "fast", "--host", "ct200")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 5 and "another rollout has put fast there" in out + err, out + err
+    assert ends(fleet)["fast"][0] == "done" and serving(fleet) == "fast"
+    fleet.run("swap", "fast", "good", "--host", "ct200")
+
+
+def test_a_second_measurement_of_a_slot_is_refused_and_changes_nothing(fleet: Site) -> None:  # noqa: F811
+    process = measuring(fleet, "--repeats", "1")
+    said = fleet.run("bench", "ct200", "fast", "--suite", "quick", expect=4)
+    assert f"being measured by {getpass.getuser()}" in said and "abort" not in said
+    assert serving(fleet) == "slow"
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0 and serving(fleet) == "good", out + err
+
+
 def test_a_restart_under_it_fails_the_point(fleet: Site) -> None:  # noqa: F811
     process = measuring(fleet, "--repeats", "1", "--json", itl=1)
     fleet.lab.run("ct200", f"systemctl restart {fleet.slot}-slow.service")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.agent.files import write as write_whole
 from fleetctl.bench.summary import Summary
 from fleetctl.errors import FleetError
+from fleetctl.files import save
 
 PAGE = "report.html"
 SOURCE = "report.tex"
@@ -58,7 +58,7 @@ def write_beside(run: Path, latex: Path | None = None) -> Written:
 
 def _save(path: Path, text: str) -> None:
     try:
-        write_whole(path, text)
+        save(path, text)
     except OSError as error:
         raise _unwritable(path, error) from None
 
