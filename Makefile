@@ -26,7 +26,7 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 
 $(VENV)/.ready: pyproject.toml $(VENV)/.system
-	@echo "== Python packages into $(VENV) (once; torch is about 200 MB)"
+	@echo "== Python packages into $(VENV) (once; torch and triton are about 200 MB each)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --progress-bar on $(TORCH) 'torch==2.13.0'
 	$(PIP) install --progress-bar on -e '.[dev]'
