@@ -218,6 +218,18 @@ def test_the_four_modes_are_deployed_and_swapped_in_one_patched_environment(flee
     assert "patched" in fleet.run("patch", "status", f"ct200:{environment}")
 
 
+def test_patch_apply_makes_a_patched_environment_of_one_as_published(fleet: Fleet) -> None:
+    before = snapshot(fleet.lab, "ct200", BASE)
+    assert "pristine" in fleet.run("patch", "status", f"ct200:{BASE}")
+    fleet.run("patch", "apply", f"ct200:{BASE}", SET, "--as", "by-hand")
+    listed = json.loads(fleet.run("env", "list", "ct200", "--json"))["hosts"]["ct200"]
+    made = next(one["path"] for one in listed if one["name"] == "by-hand")
+    assert fleet.run("patch", "status", f"ct200:{made}").split()[-1] == "patched"
+    parser = "import sglang.srt.speculative.ddtree_args as args; print(args.MODES)"
+    assert "tree" in fleet.lab.run("ct200", f"{made}/bin/python -c {shlex.quote(parser)}").stdout
+    assert snapshot(fleet.lab, "ct200", BASE) == before
+
+
 def test_what_the_27b_cannot_hold_is_refused_before_anything_is_stopped(fleet: Fleet) -> None:
     fleet.write("ddtree", **{"max-running-requests": 48})
     said = fleet.run("deploy", "ct200", "--service", "ddtree", "--plan", expect=5)
