@@ -123,6 +123,21 @@ def test_killed_at_once_it_leaves_readable_records(fleet: Site) -> None:
     assert "killed" in fleet.run("bench", "show", "last")
 
 
+def test_a_full_disk_ends_it_in_a_line_and_the_old_one_is_back(fleet: Site) -> None:
+    place = fleet.folder / ".fleetctl/bench"
+    place.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(place)], check=True)
+    try:
+        said = bench(fleet, "fast", "slow", "--repeats", "9", expect=1)
+        recording = last(fleet)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+    assert said.count("error: a record could not be written: No space left on device") == 1, said
+    assert "fix: make room" in said and "what was measured is recorded" in said
+    assert recording.problems == [] and any(not one.warmup for one in recording.requests)
+    assert recording.end.outcome != "done" and serving(fleet) == "good"
+
+
 def test_nothing_is_measured_beside_other_requests(fleet: Site) -> None:
     fleet.service("slow", address="0.0.0.0", itl=0.01, slow=600)
     fleet.services["slow"]["deadlines"]["drain"] = 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.bench import records
-from fleetctl.bench.record import Accepted, Failure, Point, PointEnd, Record, Request, Run, Tree, encode
+from fleetctl.bench.record import Accepted, End, Failure, Point, PointEnd, Record, Request, Run, Tree, encode
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
 
@@ -167,6 +169,38 @@ def test_a_record_is_on_the_disk_when_it_is_written(tmp_path: Path) -> None:
         assert len(records.load(writer.path).requests) == 1
     with pytest.raises(FleetError, match="cannot be written"):
         records.Writer(tmp_path, made.run())
+
+
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """No file gets larger than this, as on a disk that fills."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_the_disk_does_not_take_is_said_once_and_leaves_whole_lines(tmp_path: Path) -> None:
+    with records.Writer(tmp_path, made.run()) as writer:
+        writer.write(POINT)
+        writer.write(made.request(POINT))
+        with room(writer.path.stat().st_size + 200):
+            with pytest.raises(FleetError, match="could not be written") as caught:
+                writer.write(made.request(POINT))
+            writer.write(made.request(POINT))
+            writer.write(End("failed", "no room", ""))
+    assert (caught.value.exit, caught.value.where) == (Exit.OUTPUT_LOST, str(writer.path))
+    recording = records.load(writer.path)
+    assert len(recording.requests) == 1 and recording.problems == []
+    assert recording.end == End("failed", "no room", "")
+
+
+def test_a_run_whose_first_line_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+    with room(20), pytest.raises(FleetError, match="could not be written"):
+        records.Writer(tmp_path, made.run())
+    assert records.recordings(tmp_path) == []
 
 
 def test_points_of_a_killed_run_have_no_end(tmp_path: Path) -> None:
