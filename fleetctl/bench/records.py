@@ -137,7 +137,7 @@ def load(path: Path) -> Recording:
     """Read a run's file, or the folder it is in.
 
     Raises FleetError (exit 2): no such file, no records, a schema of another version, a damaged line. A last half
-    line and lines of unknown points or kinds are left out, and named in ``problems``.
+    line, lines of unknown points or kinds, and another run behind the first are left out, and named in ``problems``.
     """
     path = path / FILE if path.is_dir() else path
     try:
@@ -199,6 +199,8 @@ def glance(path: Path) -> Glance:
                 failed += sum(good[brief.point, number] for number in set(brief.disturbed))
             case "end":
                 outcome = brief.outcome
+            case "run":
+                break
     return Glance(run, list(hosts), len(points), requests, failed, outcome)
 
 
@@ -213,6 +215,9 @@ def read_run(path: Path, line: bytes) -> Run:
             where,
             "name a run of `fleetctl bench list`, or its records.jsonl",
         ) from None
+    if head.schema is None:
+        fix = f"name records that a fleetctl wrote; this one reads schema {SCHEMA}"
+        raise FleetError("records that name no schema", where, fix)
     if head.schema > SCHEMA:
         what = f"records of schema {head.schema}, written by a newer fleetctl ({head.fleetctl or 'unknown'})"
         raise FleetError(what, where, f"update fleetctl; this one reads schema {SCHEMA}")
@@ -274,7 +279,7 @@ def _no_collection() -> Iterator[None]:
 
 class _Head(msgspec.Struct):
     kind: Literal["run"]
-    schema: int
+    schema: int | None = None
     fleetctl: str = ""
 
 
@@ -337,7 +342,8 @@ def _assemble(path: Path, run: Run, lines: list[bytes], problems: list[str]) -> 
             case End():
                 end = record
             case Run():
-                problems.append(f"line {number} begins another run, and is left out")
+                problems.append(f"line {number} begins another run: it and what follows are left out")
+                break
     requests = [_disturbed(one, ends) for one in requests]
     killed = End("interrupted", "the run ended without a word: it was killed, or still goes on", "")
     return Recording(path, run, hosts, list(points.values()), requests, ends, end or killed, problems)

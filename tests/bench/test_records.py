@@ -112,6 +112,7 @@ def test_any_bytes_are_records_or_an_error_of_the_operator(
         (b"no JSON", "the first line describes no run"),
         (b'{"kind": "point"}', "the first line describes no run"),
         (b'{"kind": "run", "schema": 0}', "schema 0, older"),
+        (encode(made.run()).replace(b'"schema":1', b'"mood":1'), "name no schema"),
         (b'{"kind": "run", "schema": 7, "fleetctl": "3.1"}', "schema 7, written by a newer fleetctl (3.1)"),
         (b'{"kind": "run", "schema": 1}', "a damaged record"),
     ],
@@ -130,6 +131,17 @@ def test_lines_that_nobody_knows_are_named_and_left_out(tmp_path: Path) -> None:
     recording = records.load(path)
     assert len(recording.requests) == 1
     assert [problem.split()[1] for problem in recording.problems] == ["3", "5", "6"]
+
+
+def test_another_run_in_the_same_file_is_left_out_whole(tmp_path: Path) -> None:
+    path = write(tmp_path, made.whole(POINT, made.request(POINT), made.failed(POINT, "b")))
+    lines = path.read_bytes().count(b"\n")
+    alone, glanced = records.load(path), records.glance(path)
+    path.write_bytes(path.read_bytes() + path.read_bytes().replace(b'"done"', b'"failed"'))
+    recording = records.load(path)
+    assert recording.requests == alone.requests and recording.end == alone.end
+    assert recording.problems == [f"line {lines + 1} begins another run: it and what follows are left out"]
+    assert records.glance(path) == glanced
 
 
 def test_unknown_fields_of_a_line_are_passed_over(tmp_path: Path) -> None:
