@@ -134,9 +134,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's requests as a table, one row each."""
-    import sys
-
     from fleetctl.bench.export import write_csv, write_parquet
+    from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
     from fleetctl.inventory.nearest import hint
 
@@ -146,7 +145,7 @@ def export(
     if form == "csv":
         text = write_csv(recording, out)
         if out is None:
-            sys.stdout.write(text)
+            Output().raw(text)
         return
     if out is None:
         raise FleetError("Parquet is no text for a terminal", fix="name a file: -o FILE.parquet")

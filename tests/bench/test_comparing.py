@@ -219,6 +219,17 @@ def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
     assert fleetctl("show", "nothing").returncode == Exit.INPUT
 
 
+def test_an_export_that_finds_no_room_is_said(tmp_path: Path) -> None:
+    (tmp_path / "inventories").mkdir()
+    recorded(tmp_path, "20261129T100000Z-made-aaaa", 20.0)
+    verb = f"{sys.executable} -m fleetctl --fleet {tmp_path} bench export last"
+    full = subprocess.run(["bash", "-c", f"{verb} > /dev/full"], capture_output=True, text=True, timeout=280)
+    assert (full.returncode, full.stderr) == (1, "error: the output is lost: No space left on device\n")
+    left = f"{verb} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", left], capture_output=True, text=True, timeout=280)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("run,point,")
+
+
 def test_both_tables_say_the_same(tmp_path: Path) -> None:
     point = made.point()
     accepted = {"accepted": Accepted(5, 10), "text": 'with "quotes", commas\nand lines'}
