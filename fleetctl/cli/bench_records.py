@@ -97,7 +97,7 @@ def compare(
     runs have more than one round: one alone cannot tell a difference from drift. Lost: it was measured in the
     baseline, and is missing, could not be measured or answered nothing now. A request that failed now and did not
     in the baseline is exit 5, too.
-    Runs of different models or prompts are refused.
+    Runs of different models or prompts are refused; that the hosts differ is said.
     """
     from fleetctl.bench import comparing
     from fleetctl.cli.output import Output
@@ -113,6 +113,8 @@ def compare(
             {
                 "before": old.run.id,
                 "after": new.run.id,
+                "hosts": {"before": comparing.hosts(old), "after": comparing.hosts(new)},
+                "hosts_differ": comparing.hosts(old) != comparing.hosts(new),
                 "tolerance": allowed,
                 "slower": any(change.verdict == "slower" for change in changes),
                 "worse": worse,
@@ -248,7 +250,11 @@ def _share(text: str) -> float:
 def _print_changes(
     output: Output, old: Recording, new: Recording, changes: list[Change], allowed: float
 ) -> None:
+    from fleetctl.bench.comparing import hosts
+
     output.line(f"{new.run.id} against {old.run.id}; slower by more than {allowed:.0%} counts")
+    if hosts(old) != hosts(new):
+        output.line(f"the hosts differ: {', '.join(hosts(old))} in the baseline, {', '.join(hosts(new))} now")
     rows = []
     for change in changes:
         ratio = change.ratio

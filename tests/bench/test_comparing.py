@@ -195,6 +195,20 @@ def test_compare_fails_for_what_is_lost_or_broke_and_names_it(tmp_path: Path) ->
     assert compared(after, else_)[0] == 0
 
 
+def test_compare_says_that_the_hosts_differ(tmp_path: Path) -> None:
+    old = recorded(tmp_path, "old", 20.0)
+    new = recorded(tmp_path, "new", 20.0, made.point(id="ct129/native/ddtree@c1", host="ct129"))
+
+    def compared(*words: str) -> str:
+        return CliRunner().invoke(whole(), ["bench", "compare", *words]).stdout
+
+    said = "the hosts differ: ct200 in the baseline, ct129 now"
+    assert said in compared(str(old.path), str(new.path)).splitlines()
+    assert "differ" not in compared(str(old.path), str(old.path))
+    told = json.loads(compared(str(old.path), str(new.path), "--json"))
+    assert told["hosts"] == {"before": ["ct200"], "after": ["ct129"]} and told["hosts_differ"]
+
+
 def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
     (tmp_path / "inventories").mkdir()
     recorded(tmp_path, "20261129T100000Z-made-aaaa", 20.0)
