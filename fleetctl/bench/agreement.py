@@ -54,13 +54,14 @@ def among(prompt: str, texts: Sequence[tuple[str, str]]) -> Difference | None:
 
 
 def against(reference: str, said: Mapping[str, Mapping[str, str]]) -> list[Difference]:
-    """Each service's first difference from ``reference``, prompt by prompt; ``said``: texts by service and prompt."""
-    base = said.get(reference, {})
-    found = [
-        difference(prompt, reference, base[prompt], name, text)
-        for name, texts in said.items()
-        if name != reference
-        for prompt, text in texts.items()
-        if prompt in base
-    ]
+    """Each service's first difference from ``reference``, prompt by prompt; ``said``: texts by service and prompt.
+
+    Where ``reference`` has no answer to a prompt, the first service that has one stands for it.
+    """
+    order = dict.fromkeys([reference, *said])
+    found = []
+    for name, texts in said.items():
+        for prompt, text in texts.items():
+            first = next(one for one in order if prompt in said.get(one, {}))
+            found.append(difference(prompt, first, said[first][prompt], name, text))
     return [one for one in found if one]

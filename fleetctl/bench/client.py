@@ -153,7 +153,7 @@ class Client:
     ) -> list[Request]:
         """A closed loop: ``concurrency`` requests at a time, in ``asks``' order, none begun after ``seconds``.
 
-        Requests come back in the order in which they ended.
+        Requests come back in the order in which they ended. What ``on_request`` raises ends the loop.
         """
         left: Iterator[Ask] = iter(asks)
         until = None if seconds is None else time.perf_counter() + seconds
@@ -170,9 +170,12 @@ class Client:
                     on_request(request)
                     ask = ask.follow(request) if ask.follow else None
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(concurrency):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(concurrency):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         return done
 
     async def _stream(self, ask: Ask, answer: Answer, clock: _Clock, warnings: list[str]) -> Failure | None:

@@ -68,6 +68,11 @@ def compare(before: Recording, after: Recording, tolerance: float) -> list[Chang
     return changes + [_new(after, new) for key, new in found.items() if key not in known]
 
 
+def hosts(recording: Recording) -> list[str]:
+    """The hosts that a run measured on; points of two hosts are compared, and who reads that must know it."""
+    return list(dict.fromkeys(point.host for point in recording.points))
+
+
 def _change(before: Recording, old: Point, after: Recording, new: Point | None, tolerance: float) -> Change:
     one = before.of(old.id)
     if new is None:

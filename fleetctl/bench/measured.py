@@ -44,17 +44,20 @@ class Measured:
         ]
 
 
-def measured_before(root: Path, host: str, prompts_digest: str, repeats: int) -> dict[str, Measured]:
+def measured_before(root: Path, host: str, prompts_digest: str, suite: Suite) -> dict[str, Measured]:
     """Points that earlier runs on ``host`` measured whole with these prompts, by digest; the newest of each.
 
-    One with fewer rounds than ``repeats`` does not count, unless it was stopped for being worse.
+    One with fewer rounds than ``suite`` wants does not count, unless it was stopped for being worse; nor does one whose
+    suite wanted less warm-up.
     """
     found: dict[str, Measured] = {}
     for path in recordings(root):
         try:
             with path.open("rb") as file:
                 run = read_run(path, file.readline().rstrip(b"\n"))
-            if run.prompts_digest != prompts_digest:
+            warmup = run.suite.get("warmup")
+            warm = isinstance(warmup, int) and warmup >= suite.warmup
+            if run.prompts_digest != prompts_digest or not warm:
                 continue
             recording = load(path)
         except (FleetError, OSError):
@@ -64,7 +67,7 @@ def measured_before(root: Path, host: str, prompts_digest: str, repeats: int) ->
             requests = recording.of(point.id)
             rounds = {request.round for request in requests if request.counts}
             whole = end is not None and end.outcome in WHOLE
-            enough = whole and end is not None and (end.outcome == "stopped" or len(rounds) >= repeats)
+            enough = whole and end is not None and (end.outcome == "stopped" or len(rounds) >= suite.repeats)
             if point.host == host and enough and end is not None and rounds:
                 found.setdefault(point.digest, Measured(run.id, point, requests, end))
     return found

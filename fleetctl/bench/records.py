@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gc
 import secrets
+import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +33,7 @@ from fleetctl.bench.record import (
     Tree,
     encode,
 )
-from fleetctl.errors import FleetError
+from fleetctl.errors import Exit, FleetError
 
 __all__ = [
     "FILE", "FOLDER", "SCHEMA", "Accepted", "End", "Failure", "Glance", "HostFacts", "Point", "PointEnd", "Record",
@@ -71,32 +72,53 @@ class Recording:
 
 
 class Writer:
-    """Appends records to ``<root>/.fleetctl/bench/<run id>/records.jsonl``, each flushed before the next."""
+    """Appends records to ``<root>/.fleetctl/bench/<run id>/records.jsonl``, each whole before the next."""
 
     def __init__(self, root: Path, run: Run) -> None:
         self.path = root / FOLDER / run.id / FILE
+        self._is_lost = False
         try:
             self.path.parent.mkdir(parents=True)
-            self._file = self.path.open("xb")
+            self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             raise FleetError(
                 f"the records cannot be written: {error.strerror}",
                 str(self.path),
                 "correct the folder's rights, or name another fleet folder: --fleet",
             ) from None
-        self.write(run)
+        try:
+            self.write(run)
+        except FleetError:
+            self.close()
+            shutil.rmtree(self.path.parent, ignore_errors=True)
+            raise
 
     def write(self, record: Record) -> None:
-        """One line, on its way to the disk when this returns; FleetError where the disk takes it not."""
+        """One line, on its way to the disk when this returns; what the disk does not take leaves no part of a line.
+
+        FleetError (exit 1) at the first one that it does not take. That ends the run, whose last words are then written
+        where there is room for them.
+        """
+        whole = self._file.tell()
         try:
-            self._file.write(encode(record) + b"\n")
-            self._file.flush()
+            self._append(encode(record) + b"\n")
         except OSError as error:
+            with suppress(OSError):
+                self._file.seek(whole)
+                self._file.truncate()
+            if self._is_lost:
+                return
+            self._is_lost = True
             raise FleetError(
                 f"a record could not be written: {error.strerror}",
                 str(self.path),
-                "make room; what was recorded before is whole",
+                "make room, and measure again; what was recorded before is whole",
+                exit=Exit.OUTPUT_LOST,
             ) from None
+
+    def _append(self, line: bytes) -> None:
+        while line:
+            line = line[self._file.write(line) :]
 
     def close(self) -> None:
         """Close the file."""
@@ -115,7 +137,7 @@ def load(path: Path) -> Recording:
     """Read a run's file, or the folder it is in.
 
     Raises FleetError (exit 2): no such file, no records, a schema of another version, a damaged line. A last half
-    line and lines of unknown points or kinds are left out, and named in ``problems``.
+    line, lines of unknown points or kinds, and another run behind the first are left out, and named in ``problems``.
     """
     path = path / FILE if path.is_dir() else path
     try:
@@ -177,6 +199,8 @@ def glance(path: Path) -> Glance:
                 failed += sum(good[brief.point, number] for number in set(brief.disturbed))
             case "end":
                 outcome = brief.outcome
+            case "run":
+                break
     return Glance(run, list(hosts), len(points), requests, failed, outcome)
 
 
@@ -191,6 +215,9 @@ def read_run(path: Path, line: bytes) -> Run:
             where,
             "name a run of `fleetctl bench list`, or its records.jsonl",
         ) from None
+    if head.schema is None:
+        fix = f"name records that a fleetctl wrote; this one reads schema {SCHEMA}"
+        raise FleetError("records that name no schema", where, fix)
     if head.schema > SCHEMA:
         what = f"records of schema {head.schema}, written by a newer fleetctl ({head.fleetctl or 'unknown'})"
         raise FleetError(what, where, f"update fleetctl; this one reads schema {SCHEMA}")
@@ -252,7 +279,7 @@ def _no_collection() -> Iterator[None]:
 
 class _Head(msgspec.Struct):
     kind: Literal["run"]
-    schema: int
+    schema: int | None = None
     fleetctl: str = ""
 
 
@@ -315,7 +342,8 @@ def _assemble(path: Path, run: Run, lines: list[bytes], problems: list[str]) -> 
             case End():
                 end = record
             case Run():
-                problems.append(f"line {number} begins another run, and is left out")
+                problems.append(f"line {number} begins another run: it and what follows are left out")
+                break
     requests = [_disturbed(one, ends) for one in requests]
     killed = End("interrupted", "the run ended without a word: it was killed, or still goes on", "")
     return Recording(path, run, hosts, list(points.values()), requests, ends, end or killed, problems)

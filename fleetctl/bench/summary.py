@@ -46,10 +46,13 @@ class CellSummary:
     """Points that may be compared: ``base`` is what the others are compared with, ``best`` the fastest.
 
     ``ratios``: to ``base``, by the point's name; ``lead``: ``best`` over the second fastest. ``differences``: answers
-    that are not the same as those of ``base``; ``answers``: whether the suite wants them compared.
+    that are not the same as those of ``base``; ``answers``: whether the suite wants them compared. ``prompts_digest``,
+    ``max_tokens``: what all of them were asked.
     """
 
     names: list[str]
+    prompts_digest: str
+    max_tokens: str
     base: str
     best: str
     ratios: dict[str, Comparison]
@@ -115,7 +118,7 @@ def summarize(recordings: Sequence[Recording]) -> Summary:
         model=model,
         points=points,
         cells=[
-            _summarize_cell([points[name] for name in row], cell not in uncompared)
+            _summarize_cell(cell, [points[name] for name in row], cell not in uncompared)
             for cell, row in cells.items()
         ],
         problems=[f"{one.run.id}: {problem}" for one in recordings for problem in one.problems],
@@ -209,11 +212,11 @@ def _one_model(recordings: Sequence[Recording]) -> str:
 
 
 def _cell(point: Point, run: Run) -> Cell:
-    asked = (run.prompts_digest, str(run.suite.get("max_tokens")))
+    asked = (run.prompts_digest, str(run.suite.get("max_tokens", "?")))
     return (point.host, part(point), str(point.concurrency), *asked)
 
 
-def _summarize_cell(points: list[PointSummary], answers: bool) -> CellSummary:
+def _summarize_cell(cell: Cell, points: list[PointSummary], answers: bool) -> CellSummary:
     base = next((one for one in points if one.point.mode == "autoregressive" and one.speed), None)
     base = base or next((one for one in points if one.speed), points[0])
     ranked = sorted(
@@ -224,6 +227,8 @@ def _summarize_cell(points: list[PointSummary], answers: bool) -> CellSummary:
     said = {one.name: {name: prompt.text for name, prompt in one.prompts.items()} for one in points}
     return CellSummary(
         names=[one.name for one in points],
+        prompts_digest=cell[-2],
+        max_tokens=cell[-1],
         base=base.name,
         best=ranked[0].name if ranked else base.name,
         ratios={name: ratio for name, ratio in ratios.items() if ratio},

@@ -46,7 +46,7 @@ def prepare(job: Job, *, again: bool = False) -> Prepared:
     """
     digest = prompts.digest(list(job.prompts))
     root, host = job.fleet.root, job.host
-    every = {} if again else measured_before(root, host.name, digest, job.suite.repeats)
+    every = {} if again else measured_before(root, host.name, digest, job.suite)
     known: dict[str, Measured] = {}
     if every:
         with open_agent(host) as agent:

@@ -305,12 +305,25 @@ def _end_as_by_hand() -> None:
 
 
 def report_of(records: Path, latex: Path | None = None) -> tuple[list[str], str]:
-    """The files of a run's report, the page first, none where no point was measured; why ``latex`` lacks some."""
-    from fleetctl.bench.report import write_beside
+    """The files of a run's report, the page first, none where no point was measured; why ``latex`` lacks some.
+
+    What cannot be written is said on stderr, and lets a command that ends well else have exit 1.
+    """
+    from fleetctl.bench import report
+    from fleetctl.bench.records import load
+    from fleetctl.bench.summary import summarize
+    from fleetctl.cli.output import lose
     from fleetctl.errors import FleetError
 
     try:
-        written = write_beside(records, latex)
+        summary = summarize([load(records)])
     except FleetError as error:
         return [], str(error) if latex else ""
+    page = records.parent / report.PAGE
+    try:
+        written = report.write(summary, page, latex)
+    except FleetError as error:
+        error.fix = f"the records are whole; elsewhere: fleetctl report {summary.runs[0].id} -o FILE"
+        lose(error)
+        return [str(page)] if page.is_file() else [], ""
     return written.files(), written.why

@@ -97,7 +97,7 @@ def compare(
     runs have more than one round: one alone cannot tell a difference from drift. Lost: it was measured in the
     baseline, and is missing, could not be measured or answered nothing now. A request that failed now and did not
     in the baseline is exit 5, too.
-    Runs of different models or prompts are refused.
+    Runs of different models or prompts are refused; that the hosts differ is said.
     """
     from fleetctl.bench import comparing
     from fleetctl.cli.output import Output
@@ -113,6 +113,8 @@ def compare(
             {
                 "before": old.run.id,
                 "after": new.run.id,
+                "hosts": {"before": comparing.hosts(old), "after": comparing.hosts(new)},
+                "hosts_differ": comparing.hosts(old) != comparing.hosts(new),
                 "tolerance": allowed,
                 "slower": any(change.verdict == "slower" for change in changes),
                 "worse": worse,
@@ -134,9 +136,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's requests as a table, one row each."""
-    import sys
-
     from fleetctl.bench.export import write_csv, write_parquet
+    from fleetctl.cli.output import Output
     from fleetctl.errors import FleetError
     from fleetctl.inventory.nearest import hint
 
@@ -146,7 +147,7 @@ def export(
     if form == "csv":
         text = write_csv(recording, out)
         if out is None:
-            sys.stdout.write(text)
+            Output().raw(text)
         return
     if out is None:
         raise FleetError("Parquet is no text for a terminal", fix="name a file: -o FILE.parquet")
@@ -249,7 +250,11 @@ def _share(text: str) -> float:
 def _print_changes(
     output: Output, old: Recording, new: Recording, changes: list[Change], allowed: float
 ) -> None:
+    from fleetctl.bench.comparing import hosts
+
     output.line(f"{new.run.id} against {old.run.id}; slower by more than {allowed:.0%} counts")
+    if hosts(old) != hosts(new):
+        output.line(f"the hosts differ: {', '.join(hosts(old))} in the baseline, {', '.join(hosts(new))} now")
     rows = []
     for change in changes:
         ratio = change.ratio

@@ -108,6 +108,10 @@ class Output:
         """One JSON object on a line of its own, seen at once by who reads the pipe."""
         self._write(jsonlib.dumps(event, ensure_ascii=False))
 
+    def raw(self, text: str) -> None:
+        """The result as it is, for another program: nothing is taken out of it or put behind it."""
+        self._write(text, end="")
+
     def print_error(self, error: FleetError) -> None:
         """What went wrong, where, what was seen, and the way on; with ``--json`` one object on stdout."""
         if self.json:
@@ -127,9 +131,9 @@ class Output:
 
         self.progress.print(Text.assemble((lead, style), clean(text)), soft_wrap=True)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, end: str = "\n") -> None:
         with self._lock:
-            print(text, flush=True, file=_Steady(sys.stdout))
+            print(text, end=end, flush=True, file=_Steady(sys.stdout))
 
 
 class _Steady:
@@ -171,6 +175,12 @@ class _Steady:
 def is_lost() -> bool:
     """Whether some of the results went to nobody; a reader that left wanted none of them."""
     return _Steady.has_lost
+
+
+def lose(error: FleetError) -> None:
+    """Say on stderr what of the results was not kept; a command that ends well else then has exit 1."""
+    _Steady.has_lost = True
+    Output().print_error(error)
 
 
 def clean(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -121,6 +123,35 @@ def test_killed_at_once_it_leaves_readable_records(fleet: Site) -> None:
     assert recording.end.outcome == "interrupted" and "killed" in recording.end.why
     assert sum(not one.warmup for one in recording.requests) >= 2
     assert "killed" in fleet.run("bench", "show", "last")
+
+
+@contextmanager
+def room(fleet: Site, kilobytes: int) -> Iterator[None]:
+    """The disk of the records has no more than this."""
+    place = fleet.folder / ".fleetctl/bench"
+    place.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_ends_it_in_a_line_and_the_old_one_is_back(fleet: Site) -> None:
+    with room(fleet, 8):
+        said = bench(fleet, "fast", "slow", "--repeats", "9", expect=1)
+        recording = last(fleet)
+    assert said.count("error: a record could not be written: No space left on device") == 1, said
+    assert "fix: make room" in said and "what was measured is recorded" in said
+    assert recording.problems == [] and any(not one.warmup for one in recording.requests)
+    assert recording.end.outcome != "done" and serving(fleet) == "good"
+
+
+def test_a_page_that_finds_no_room_is_said(fleet: Site) -> None:
+    with room(fleet, 16):
+        said = bench(fleet, "fast", "--repeats", "1", expect=1)
+        assert last(fleet).end.outcome == "done"
+    assert "error: the report cannot be written: No space left on device" in said and "records: " in said
 
 
 def test_nothing_is_measured_beside_other_requests(fleet: Site) -> None:

@@ -111,6 +111,28 @@ def test_what_was_measured_becomes_latex_too(
     assert "no TeX is here" in said.err
 
 
+@pytest.mark.parametrize("json", [False, True])
+def test_a_page_that_cannot_be_written_is_said_and_is_no_success(
+    json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fleetctl.bench.runner import Result
+    from fleetctl.cli import output
+    from fleetctl.cli.bench import measure, prepare
+    from fleetctl.inventory.loader import load_fleet
+
+    monkeypatch.setattr(output._Steady, "has_lost", False)
+    records = synthetic.write(tmp_path)
+    (records.parent / "report.html").mkdir()
+    job = prepare(load_fleet(), "ct200", ["ddtree"], "five-prompts", None, None, {})
+    assert measure(output.Output(json=json), job, lambda *_: Result(records, "done", "", {})) == 0
+    said = capsys.readouterr()
+    assert output.is_lost(), "main makes that exit 1"
+    assert "error: the report cannot be written: Is a directory" in said.err
+    assert f"fleetctl report {records.parent.name} -o FILE" in said.err and "report: " not in said.out
+    if json:
+        assert loads(said.out.splitlines()[-1])["outcome"]["report"] is None
+
+
 def test_compare_tells_which_run_is_the_baseline() -> None:
     said = CliRunner().invoke(whole(), ["bench", "compare", "--help"]).stdout
     assert "BASELINE <str>" in said and "The run to compare with" in said

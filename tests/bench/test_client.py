@@ -12,6 +12,7 @@ import pytest
 from fleetctl.bench import client as client_module
 from fleetctl.bench.client import Ask, Client, Limits
 from fleetctl.bench.record import Request
+from fleetctl.errors import FleetError
 from tests.bench.scheduled import running
 
 SHORT = "ttft=0.01&itl=0.001"
@@ -165,3 +166,19 @@ def test_each_request_is_told_as_it_ends_and_the_next_turn_follows(url: str) -> 
 
     asyncio.run(run())
     assert told == ["first", "second"]
+
+
+def test_what_its_listener_raises_ends_the_loop_as_itself(url: str) -> None:
+    told: list[str] = []
+
+    def full(one: Request) -> None:
+        told.append(one.prompt)
+        raise FleetError("a record could not be written")
+
+    async def run() -> None:
+        async with Client(url, f"steady?{SHORT}") as client:
+            await client.load([Ask(str(number), MESSAGES, 4) for number in range(40)], 2, on_request=full)
+
+    with pytest.raises(FleetError, match="could not be written"):
+        asyncio.run(run())
+    assert len(told) <= 2

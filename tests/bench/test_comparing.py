@@ -195,6 +195,20 @@ def test_compare_fails_for_what_is_lost_or_broke_and_names_it(tmp_path: Path) ->
     assert compared(after, else_)[0] == 0
 
 
+def test_compare_says_that_the_hosts_differ(tmp_path: Path) -> None:
+    old = recorded(tmp_path, "old", 20.0)
+    new = recorded(tmp_path, "new", 20.0, made.point(id="ct129/native/ddtree@c1", host="ct129"))
+
+    def compared(*words: str) -> str:
+        return CliRunner().invoke(whole(), ["bench", "compare", *words]).stdout
+
+    said = "the hosts differ: ct200 in the baseline, ct129 now"
+    assert said in compared(str(old.path), str(new.path)).splitlines()
+    assert "differ" not in compared(str(old.path), str(old.path))
+    told = json.loads(compared(str(old.path), str(new.path), "--json"))
+    assert told["hosts"] == {"before": ["ct200"], "after": ["ct129"]} and told["hosts_differ"]
+
+
 def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
     (tmp_path / "inventories").mkdir()
     recorded(tmp_path, "20261129T100000Z-made-aaaa", 20.0)
@@ -217,6 +231,17 @@ def test_exit_codes_of_compare_and_what_the_verbs_print(tmp_path: Path) -> None:
     assert len(lines) == 16 and {line["prompt"] for line in lines} == set(PROMPTS)
     assert fleetctl("export", "aaaa", "--format", "xls").returncode == Exit.INPUT
     assert fleetctl("show", "nothing").returncode == Exit.INPUT
+
+
+def test_an_export_that_finds_no_room_is_said(tmp_path: Path) -> None:
+    (tmp_path / "inventories").mkdir()
+    recorded(tmp_path, "20261129T100000Z-made-aaaa", 20.0)
+    verb = f"{sys.executable} -m fleetctl --fleet {tmp_path} bench export last"
+    full = subprocess.run(["bash", "-c", f"{verb} > /dev/full"], capture_output=True, text=True, timeout=280)
+    assert (full.returncode, full.stderr) == (1, "error: the output is lost: No space left on device\n")
+    left = f"{verb} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", left], capture_output=True, text=True, timeout=280)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("run,point,")
 
 
 def test_both_tables_say_the_same(tmp_path: Path) -> None:

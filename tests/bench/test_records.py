@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.bench import records
-from fleetctl.bench.record import Accepted, Failure, Point, PointEnd, Record, Request, Run, Tree, encode
+from fleetctl.bench.record import Accepted, End, Failure, Point, PointEnd, Record, Request, Run, Tree, encode
 from fleetctl.errors import Exit, FleetError
 from tests.bench import made
 
@@ -110,6 +112,7 @@ def test_any_bytes_are_records_or_an_error_of_the_operator(
         (b"no JSON", "the first line describes no run"),
         (b'{"kind": "point"}', "the first line describes no run"),
         (b'{"kind": "run", "schema": 0}', "schema 0, older"),
+        (encode(made.run()).replace(b'"schema":1', b'"mood":1'), "name no schema"),
         (b'{"kind": "run", "schema": 7, "fleetctl": "3.1"}', "schema 7, written by a newer fleetctl (3.1)"),
         (b'{"kind": "run", "schema": 1}', "a damaged record"),
     ],
@@ -128,6 +131,17 @@ def test_lines_that_nobody_knows_are_named_and_left_out(tmp_path: Path) -> None:
     recording = records.load(path)
     assert len(recording.requests) == 1
     assert [problem.split()[1] for problem in recording.problems] == ["3", "5", "6"]
+
+
+def test_another_run_in_the_same_file_is_left_out_whole(tmp_path: Path) -> None:
+    path = write(tmp_path, made.whole(POINT, made.request(POINT), made.failed(POINT, "b")))
+    lines = path.read_bytes().count(b"\n")
+    alone, glanced = records.load(path), records.glance(path)
+    path.write_bytes(path.read_bytes() + path.read_bytes().replace(b'"done"', b'"failed"'))
+    recording = records.load(path)
+    assert recording.requests == alone.requests and recording.end == alone.end
+    assert recording.problems == [f"line {lines + 1} begins another run: it and what follows are left out"]
+    assert records.glance(path) == glanced
 
 
 def test_unknown_fields_of_a_line_are_passed_over(tmp_path: Path) -> None:
@@ -167,6 +181,38 @@ def test_a_record_is_on_the_disk_when_it_is_written(tmp_path: Path) -> None:
         assert len(records.load(writer.path).requests) == 1
     with pytest.raises(FleetError, match="cannot be written"):
         records.Writer(tmp_path, made.run())
+
+
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """No file gets larger than this, as on a disk that fills."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_the_disk_does_not_take_is_said_once_and_leaves_whole_lines(tmp_path: Path) -> None:
+    with records.Writer(tmp_path, made.run()) as writer:
+        writer.write(POINT)
+        writer.write(made.request(POINT))
+        with room(writer.path.stat().st_size + 200):
+            with pytest.raises(FleetError, match="could not be written") as caught:
+                writer.write(made.request(POINT))
+            writer.write(made.request(POINT))
+            writer.write(End("failed", "no room", ""))
+    assert (caught.value.exit, caught.value.where) == (Exit.OUTPUT_LOST, str(writer.path))
+    recording = records.load(writer.path)
+    assert len(recording.requests) == 1 and recording.problems == []
+    assert recording.end == End("failed", "no room", "")
+
+
+def test_a_run_whose_first_line_finds_no_room_leaves_nothing(tmp_path: Path) -> None:
+    with room(20), pytest.raises(FleetError, match="could not be written"):
+        records.Writer(tmp_path, made.run())
+    assert records.recordings(tmp_path) == []
 
 
 def test_points_of_a_killed_run_have_no_end(tmp_path: Path) -> None:

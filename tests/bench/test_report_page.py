@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -15,6 +16,7 @@ from fleetctl.bench.records import load
 from fleetctl.bench.report import html, view
 from fleetctl.bench.summary import Summary, summarize
 from tests.bench import synthetic
+from tests.bench.synthetic import FOUR
 
 NASTY = (
     "</script><script>alert(1)</script><img src=x onerror=alert(1)> \"'&amp; \x07\x1b[31m 中文 \u202e {{ 7*7 }} "
@@ -113,26 +115,29 @@ frame.srcdoc = {page};
 </script>"""
 
 
-@pytest.mark.parametrize(("width", "dark", "kind"), [(400, False, "narrow"), (1400, True, "wide")])
-def test_a_browser_shows_it_without_scrolling_sideways(
-    page: str, tmp_path: Path, width: int, dark: bool, kind: str
-) -> None:
-    import json
-
-    file = tmp_path / "harness.html"
+def shown(page: str, folder: Path, width: int, dark: bool = False) -> dict[str, str]:
+    """What a browser says of the page in a window of this width, with all of it opened."""
+    file = folder / "harness.html"
     inside = json.dumps(page).replace("</", "<\\/")
     file.write_text(HARNESS.format(width=width, page=inside), encoding="utf-8")
     command = [
         *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1600,2200", "--virtual-time-budget=5000"),
+        *(f"--user-data-dir={folder / 'profile'}", "--window-size=1600,2200", "--virtual-time-budget=5000"),
         *(["--blink-settings=preferredColorScheme=0"] if dark else []),
         *("--dump-dom", file.as_uri()),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, stdin=subprocess.DEVNULL)
     found = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr[-2000:]
-    said = dict(line.split(" ", 1) for line in found.group(1).splitlines())
+    return dict(line.split(" ", 1) for line in found.group(1).splitlines())
+
+
+@pytest.mark.parametrize(("width", "dark", "kind"), [(400, False, "narrow"), (1400, True, "wide")])
+def test_a_browser_shows_it_without_scrolling_sideways(
+    page: str, tmp_path: Path, width: int, dark: bool, kind: str
+) -> None:
+    said = shown(page, tmp_path, width, dark)
     assert said["wider"] == "0", "the page is wider than the window"
     assert said["kind"] == kind and said["charts"].split()[1] == "1", (
         "each chart in one size, the one that fits"
@@ -140,3 +145,11 @@ def test_a_browser_shows_it_without_scrolling_sideways(
     assert float(said["letters"]) >= 11, "letters of charts keep their size"
     light = sum(map(int, re.findall(r"\d+", said["paper"])[:3])) > 600
     assert light is not dark
+
+
+@pytest.mark.parametrize("width", [400, 800, 1010, 1200])
+def test_long_names_make_it_no_wider(tmp_path: Path, width: int) -> None:
+    specs = [replace(spec, service=f"{spec.service}_{'x' * 60}"[:60]) for spec in FOUR]
+    path = synthetic.write(tmp_path, specs, prompts=["p" * 60, "haiku"])
+    page = html.render(summarize([load(path)]))
+    assert shown(page, tmp_path, width)["wider"] == "0"

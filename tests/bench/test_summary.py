@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from fleetctl.bench.agreement import difference
 from fleetctl.bench.record import Request, encode
-from fleetctl.bench.records import DISTURBED, glance, load
-from fleetctl.bench.report import view
+from fleetctl.bench.records import DISTURBED, Recording, glance, load
+from fleetctl.bench.report import facts, view
+from fleetctl.bench.report.choose import charts
 from fleetctl.bench.report.words import verdict
 from fleetctl.bench.summary import Summary, summarize
 from fleetctl.errors import Exit, FleetError
@@ -206,6 +208,65 @@ def test_answers_are_not_compared_where_the_suite_does_not_want_it(tmp_path: Pat
     found = summary_of(quiet)
     assert found.cells[0].differences == []
     assert view.agreement(found) == "Answers were not compared: the suite does not want it."
+
+
+def test_only_what_two_services_answered_counts_as_the_same_answer(tmp_path: Path) -> None:
+    def told(name: str, gone: Callable[[Request], bool]) -> str:
+        def change(request: Request) -> Request:
+            return synthetic.failed(request) if gone(request) else request
+
+        prompts = ("haiku", "quicksort", "arithmetic")
+        path = synthetic.write(tmp_path, FOUR[2:], identity=name, prompts=prompts, change=change)
+        return view.agreement(summary_of(path))
+
+    same = "services gave the same answers, character for character, to"
+    assert told("all", lambda one: False) == f"All {same} all 3 prompts."
+    lost = told("lost", lambda one: "ddtree" in one.point and one.prompt == "haiku")
+    assert lost == (
+        f"The {same} all 2 prompts that two or more of them answered. "
+        "Not compared: ddtree (no answer to haiku)."
+    )
+    nothing = "No answers were compared: no two services that were measured alike answered the same prompt."
+    assert told("one", lambda one: "ddtree" in one.point) == nothing
+    assert told("apart", lambda one: ("ddtree" in one.point) == (one.prompt == "haiku")) == nothing
+    assert told("none", lambda one: True) == nothing
+
+
+def test_answers_are_compared_where_the_base_has_none(tmp_path: Path) -> None:
+    def change(request: Request) -> Request:
+        if "autoregressive" in request.point and request.prompt == "haiku":
+            return synthetic.failed(request)
+        return replace(request, text="else") if "ddtree" in request.point else request
+
+    found = summary_of(synthetic.write(tmp_path, change=change))
+    haiku = [(one.one, one.other) for one in found.cells[0].differences if one.prompt == "haiku"]
+    assert haiku == [("dflash", "ddtree")]
+    assert view.agreement(found).startswith("The answers differ on 5 of 5 prompts")
+    assert view.agreement(found).endswith("Not compared: autoregressive (no answer to haiku).")
+
+
+def test_cells_of_other_lengths_and_prompts_have_headings_of_their_own(tmp_path: Path) -> None:
+    def run(name: str, tokens: int, prompts: tuple[str, ...], about: str) -> Recording:
+        specs = [replace(spec, digest=f"{name}-{spec.service}") for spec in FOUR[2:]]
+        path = synthetic.write(
+            tmp_path, specs, identity=name, tokens=tokens, prompts=prompts, suite={"description": about}
+        )
+        recording = load(path)
+        return replace(recording, run=replace(recording.run, prompts_digest=f"{len(prompts)}" * 16))
+
+    two = ("haiku", "arithmetic")
+    short, long = run("short", 16, two, "Short ones."), run("long", 32, two, "Long ones.")
+    found = summarize([long, short])
+    titles = [view.cell_title(found, cell) for cell in found.cells]
+    assert titles == ["ct200, 1 at once, at most 32 tokens", "ct200, 1 at once, at most 16 tokens"]
+    assert dict(facts.run_facts(found))["Answers"] == "at most 32 or 16 tokens, interleaved"
+    assert facts.description(found) == "Long ones. · Short ones."
+    other = summarize([short, run("other", 16, ("quicksort", "fibonacci", "json_parse"), "Short ones.")])
+    titles = [view.cell_title(other, cell) for cell in other.cells]
+    assert titles == ["ct200, 1 at once, prompts 22222222", "ct200, 1 at once, prompts 33333333"]
+    chart = charts(other)[0]
+    assert chart.title.endswith(", prompts 22222222") and chart.lead.endswith("on 2 of 2 prompts.")
+    assert view.cell_title(summarize([short]), summarize([short]).cells[0]) == "ct200, 1 at once"
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))

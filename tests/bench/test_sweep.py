@@ -15,6 +15,7 @@ from fleetctl.bench.record import End, Point, PointEnd, Record
 from fleetctl.bench.records import Writer
 from fleetctl.bench.restore import Before
 from fleetctl.bench.standing import FOLDER, Put, Standing
+from fleetctl.bench.suite import Suite
 from fleetctl.bench.sweep import clearly_worse
 from fleetctl.inventory.loader import Fleet, load_fleet
 from fleetctl.services.target import Target, build_target
@@ -22,10 +23,12 @@ from tests.bench.made import failed, point, request, run
 
 ROOT = Path(__file__).parents[2]
 PROMPTS = "1" * 16
+ONCE, TWICE = (Suite(suite="made", repeats=repeats, warmup=1) for repeats in (1, 2))
 
 
-def _write(root: Path, name: str, *records: Record, prompts: str = PROMPTS) -> None:
-    with Writer(root, run(id=name, prompts_digest=prompts)) as writer:
+def _write(root: Path, name: str, *records: Record, prompts: str = PROMPTS, warmup: int = 1) -> None:
+    suite = {"suite": "made", "warmup": warmup}
+    with Writer(root, run(id=name, prompts_digest=prompts, suite=suite)) as writer:
         for record in records:
             writer.write(record)
 
@@ -42,23 +45,32 @@ def test_only_what_was_measured_whole_here_with_these_prompts_counts(tmp_path: P
         *_whole(short, 1), *_whole(replace(other, host="ct129")), End("done", "", ""),
     )  # fmt: skip
     _write(tmp_path, "20261129T2-x-0002", *_whole(cut), prompts="2" * 16)
-    found = measured_before(tmp_path, "ct200", PROMPTS, 2)
+    found = measured_before(tmp_path, "ct200", PROMPTS, TWICE)
     assert {known.point.service for known in found.values()} == {"done", "stopped"}
+
+
+def test_what_was_measured_behind_less_warm_up_does_not_count(tmp_path: Path) -> None:
+    cold, warm = point("cold"), point("warm")
+    _write(tmp_path, "20261129T1-smoke-0001", *_whole(cold), *_whole(warm), warmup=0)
+    _write(tmp_path, "20261129T2-x-0002", *_whole(warm), warmup=2)
+    (known,) = measured_before(tmp_path, "ct200", PROMPTS, TWICE).values()
+    assert (known.point.service, known.run) == ("warm", "20261129T2-x-0002")
+    assert len(measured_before(tmp_path, "ct200", PROMPTS, TWICE.with_(warmup=0))) == 2
 
 
 def test_a_point_that_a_kill_left_without_its_end_does_not_count(tmp_path: Path) -> None:
     one = point("ddtree")
     _write(tmp_path, "20261129T1-x-0001", *_whole(one)[:-1])
-    assert measured_before(tmp_path, "ct200", PROMPTS, 1) == {}
+    assert measured_before(tmp_path, "ct200", PROMPTS, ONCE) == {}
     _write(tmp_path, "20261129T2-x-0002", one, failed(one), PointEnd(one.id, "done"))
-    assert measured_before(tmp_path, "ct200", PROMPTS, 1) == {}
+    assert measured_before(tmp_path, "ct200", PROMPTS, ONCE) == {}
 
 
 def test_the_newest_measurement_is_taken_and_says_where_from(tmp_path: Path) -> None:
     one = point("ddtree")
     for name in ("20261129T1-x-0001", "20261129T2-x-0002"):
         _write(tmp_path, name, *_whole(one))
-    (known,) = measured_before(tmp_path, "ct200", PROMPTS, 2).values()
+    (known,) = measured_before(tmp_path, "ct200", PROMPTS, TWICE).values()
     assert known.run == "20261129T2-x-0002"
     other = Planned("ct200/native/ddtree?budget=15@c1", "ct200", "native", "ddtree", "tree", "sglang",
                     {"budget": 15}, {}, 1, 1)  # fmt: skip
@@ -67,7 +79,7 @@ def test_the_newest_measurement_is_taken_and_says_where_from(tmp_path: Path) -> 
     assert copied[0] == replace(one, id=other.id, varied={"budget": 15}, suite_part="sweep-ddtree")
     assert copied[-1] == replace(known.end, point=other.id, why="measured before, in run 20261129T2-x-0002")
     _write(tmp_path, "20261129T3-x-0003", *copied)
-    (again,) = measured_before(tmp_path, "ct200", PROMPTS, 2).values()
+    (again,) = measured_before(tmp_path, "ct200", PROMPTS, TWICE).values()
     assert again.records(other, "sweep-ddtree")[-1].why == copied[-1].why  # type: ignore[union-attr]
 
 
@@ -77,7 +89,7 @@ def test_a_damaged_run_is_passed_over(tmp_path: Path) -> None:
         folder = tmp_path / ".fleetctl/bench" / name
         folder.mkdir()
         (folder / "records.jsonl").write_text(text)
-    assert len(measured_before(tmp_path, "ct200", PROMPTS, 2)) == 1
+    assert len(measured_before(tmp_path, "ct200", PROMPTS, TWICE)) == 1
 
 
 def test_failed_and_warm_up_requests_have_no_speed() -> None:

@@ -47,15 +47,6 @@ def write(summary: Summary, page: Path, latex: Path | None = None) -> Written:
     return Written(page, source, pdf, why)
 
 
-def write_beside(run: Path, latex: Path | None = None) -> Written:
-    """One run's report, its page beside its records; FleetError as :func:`write`, or where nothing was measured."""
-    from fleetctl.bench.records import load
-    from fleetctl.bench.summary import summarize
-
-    recording = load(run)
-    return write(summarize([recording]), recording.path.parent / PAGE, latex)
-
-
 def _save(path: Path, text: str) -> None:
     try:
         save(path, text)

@@ -10,6 +10,7 @@ from fleetctl.bench.report.over import over_concurrency, over_context, over_vari
 from fleetctl.bench.report.series import at_once, main_cell, mark_of, representatives, size_words, styles
 from fleetctl.bench.report.words import seconds
 from fleetctl.bench.summary import Summary
+from fleetctl.words import counted
 
 MOST_FAINT = 40
 MOST_ROWS = 12
@@ -34,7 +35,8 @@ def by_prompt(summary: Summary) -> list[Chart]:
     """Tokens/s of each prompt and service, with intervals and single requests."""
     cell = main_cell(summary)
     chosen = representatives(summary, cell)
-    prompts = _spread_out(chosen, list(dict.fromkeys(name for one in chosen for name in one.prompts)))
+    answered = list(dict.fromkeys(name for one in chosen for name in one.prompts))
+    prompts = _spread_out(chosen, answered)
     style = styles(summary)
     series = []
     for one in chosen:
@@ -48,9 +50,9 @@ def by_prompt(summary: Summary) -> list[Chart]:
                 faint += [(value, float(row)) for value in list(prompt.values.values())[:MOST_FAINT]]
         series.append(Series(one.label, style.get(one.called.family, 0), marks, faint, joined=False))
     best = summary.points[cell.best]
-    wins = [name for name in summary.prompts if _wins(best, chosen, name)]
-    lead = f"{best.label} is fastest on {len(wins)} of {len(summary.prompts)} prompts."
-    picked = "" if len(prompts) == len(summary.prompts) else f" {len(prompts)} prompts, from fast to slow."
+    wins = [name for name in answered if _wins(best, chosen, name)]
+    lead = f"{best.label} is fastest on {len(wins)} of {counted(len(answered), 'prompt')}."
+    picked = "" if len(prompts) == len(answered) else f" {len(prompts)} prompts, from fast to slow."
     rows = [ALL, *prompts] if len(prompts) > 1 else prompts
     title = "Tokens per second by prompt" + size_words(summary, cell)
     axis = Axis("tokens/s of one request, reading the prompt included")

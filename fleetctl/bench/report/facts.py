@@ -16,16 +16,27 @@ def run_facts(summary: Summary) -> list[tuple[str, str]]:
     """What a reader asks first: which model, when, how much."""
     good = sum(one.counted for one in summary.points.values())
     failed = sum(one.failed for one in summary.points.values())
-    suite = summary.runs[0].suite
+    lengths = _each(summary, "max_tokens", "?")
+    orders = _each(summary, "order", "in order")
     first, last = summary.runs[0].started, summary.runs[-1].started
     return [
         ("Model", summary.model),
         ("Measured", _moment(first) if first == last else f"{_moment(first)} to {_moment(last)}"),
         ("Requests", f"{good} counted, {failed} failed"),
-        ("Answers", f"at most {suite.get('max_tokens', '?')} tokens, {suite.get('order', 'in order')}"),
+        ("Answers", f"at most {' or '.join(lengths)} tokens, {' or '.join(orders)}"),
         ("Runs", ", ".join(run.id for run in summary.runs)),
         ("By", ", ".join(dict.fromkeys(run.operator for run in summary.runs))),
     ]
+
+
+def description(summary: Summary) -> str:
+    """What the suites are for, in the order of the runs."""
+    return " · ".join(filter(None, _each(summary, "description", "")))
+
+
+def _each(summary: Summary, name: str, absent: str) -> list[str]:
+    """What the runs' suites say of one thing, each once."""
+    return list(dict.fromkeys(str(run.suite.get(name, absent)) for run in summary.runs))
 
 
 def machines(summary: Summary) -> list[tuple[str, list[tuple[str, str]]]]:

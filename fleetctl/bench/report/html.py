@@ -41,7 +41,7 @@ def render(summary: Summary) -> str:
         version=__version__,
         css=Markup(style or ""),
         title=summary.title,
-        description=summary.runs[0].suite.get("description", ""),
+        description=facts.description(summary),
         verdict=view.verdicts(summary),
         notices=view.notices(summary),
         facts=facts.run_facts(summary),

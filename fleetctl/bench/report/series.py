@@ -47,9 +47,18 @@ def at_once(summary: Summary, cell: CellSummary) -> int:
 
 
 def size_words(summary: Summary, cell: CellSummary) -> str:
-    """``, 8 at once`` for titles, where that differs between points."""
+    """``, 8 at once`` for titles, where that differs between points; what was asked too, where that differs."""
     sizes = {one.point.concurrency for one in summary.points.values()}
-    return f", {at_once(summary, cell)} at once" if len(sizes) > 1 else ""
+    size = f", {at_once(summary, cell)} at once" if len(sizes) > 1 else ""
+    return size + asked_words(summary, cell)
+
+
+def asked_words(summary: Summary, cell: CellSummary) -> str:
+    """``, at most 16 tokens`` and ``, prompts 1f2e3d4c``, each where not all cells have the same."""
+    lengths = {one.max_tokens for one in summary.cells}
+    digests = {one.prompts_digest for one in summary.cells}
+    length = f", at most {cell.max_tokens} tokens" if len(lengths) > 1 else ""
+    return length + (f", prompts {cell.prompts_digest[:8]}" if len(digests) > 1 else "")
 
 
 def families(summary: Summary) -> dict[str, PointSummary]:

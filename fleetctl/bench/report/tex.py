@@ -49,7 +49,7 @@ def render(summary: Summary) -> str:
         .render(
             version=__version__,
             title=summary.title,
-            description=str(summary.runs[0].suite.get("description") or ""),
+            description=facts.description(summary),
             moment=facts.run_facts(summary)[1][1],
             verdict=view.verdicts(summary),
             notices=view.notices(summary),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleetctl.bench.naming import CONTEXT, part
 from fleetctl.bench.pointsummary import PointSummary
-from fleetctl.bench.report.series import main_cell, styles
+from fleetctl.bench.report.series import asked_words, families, main_cell, styles
 from fleetctl.bench.report.words import MODES, bounds, number, seconds, times, verdict
 from fleetctl.bench.summary import CellSummary, Summary
+from fleetctl.words import counted
 
 MOST_NAMED = 8
 METHOD = (
@@ -104,10 +106,10 @@ def _two(half: float | None, most: float | None) -> str:
 
 
 def cell_title(summary: Summary, cell: CellSummary) -> str:
-    """What the points of a cell have in common."""
+    """What the points of a cell have in common, unlike that of any other cell."""
     point = summary.points[cell.names[0]].point
     length = f", {part(point)}" if CONTEXT in point.varied else ""
-    return f"{point.host}, {point.concurrency} at once{length}"
+    return f"{point.host}, {point.concurrency} at once{length}{asked_words(summary, cell)}"
 
 
 def verdicts(summary: Summary) -> list[str]:
@@ -124,19 +126,49 @@ def verdicts(summary: Summary) -> list[str]:
 
 
 def agreement(summary: Summary) -> str:
-    """Whether the services gave the same words, as a sentence."""
-    differing = {difference.prompt for cell in summary.cells for difference in cell.differences}
-    compared = [cell for cell in summary.cells if len(cell.names) > 1]
-    if not compared:
+    """Whether the services gave the same words, and which answers were not compared; some sentences."""
+    beside = [cell for cell in summary.cells if len(cell.names) > 1]
+    cells = [cell for cell in beside if cell.answers]
+    if not beside and len(families(summary)) < 2:
         return "Only one service was measured, so there is nothing to compare its answers with."
-    if not any(cell.answers for cell in compared):
+    if beside and not cells:
         return "Answers were not compared: the suite does not want it."
-    if not differing:
-        return f"All services gave the same answers, character for character, to all {len(summary.prompts)} prompts."
-    return (
-        f"The answers differ on {len(differing)} of {len(summary.prompts)} prompts: {_listed(sorted(differing))}. "
-        "Greedy decoding should give the same words however tokens are drafted; rounding can turn a tie."
-    )
+    compared = {prompt for cell in cells for prompt, count in _answered(summary, cell).items() if count > 1}
+    if not compared:
+        return "No answers were compared: no two services that were measured alike answered the same prompt."
+    differing = {difference.prompt for cell in cells for difference in cell.differences}
+    missing = _uncompared(summary)
+    if differing:
+        said = (
+            f"The answers differ on {len(differing)} of {counted(len(compared), 'prompt')}: "
+            f"{_listed(sorted(differing))}. Greedy decoding should give the same words however tokens are drafted; "
+            "rounding can turn a tie."
+        )
+    else:
+        which = f"{'all ' if len(compared) > 1 else 'the '}{counted(len(compared), 'prompt')}"
+        which += " that two or more of them answered" if missing else ""
+        said = f"{'The' if missing else 'All'} services gave the same answers, character for character, to {which}."
+    return f"{said} Not compared: {_listed(missing)}." if missing else said
+
+
+def _answered(summary: Summary, cell: CellSummary) -> Counter[str]:
+    """How many of a cell's points have an answer, by prompt."""
+    return Counter(prompt for name in cell.names for prompt in summary.points[name].prompts)
+
+
+def _uncompared(summary: Summary) -> list[str]:
+    """Points without an answer that others of their cell have, and those beside which nothing was measured."""
+    found = []
+    for cell in (cell for cell in summary.cells if len(cell.names) > 1 and cell.answers):
+        for name in cell.names:
+            having = summary.points[name].prompts
+            lacking = [prompt for prompt in _answered(summary, cell) if prompt not in having]
+            if not having:
+                found.append(f"{name} (no answer)")
+            elif lacking:
+                found.append(f"{name} (no answer to {_listed(lacking)})")
+    alone = [cell.names[0] for cell in summary.cells if len(cell.names) == 1]
+    return found + [f"{name} (nothing was measured like it)" for name in alone]
 
 
 def care(summary: Summary) -> list[str]:
