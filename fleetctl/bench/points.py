@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.bench import bounds
 from fleetctl.bench.suite import Suite
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Argument, Host, Service
@@ -117,25 +118,39 @@ def plan_bench(
 ) -> BenchPlan:
     """The points of ``services`` under ``suite`` with so many ``prompts``, and the visits that measure them.
 
-    FleetError (exit 2) where the suite varies what no engine knows.
+    FleetError (exit 2) where the suite varies what no engine knows, or asks for too many requests in all.
     """
     left_out: list[str] = []
-    points = [
-        point for name in services for point in _points(host, host.services[name], suite, prompts, left_out)
-    ]
-    unique = list({point.id: point for point in points}.values())
+    unique: dict[str, Planned] = {}
+    requests = 0
+    for point in (
+        one for name in services for one in _points(host, host.services[name], suite, prompts, left_out)
+    ):
+        if point.id not in unique:
+            requests += suite.repeats * (prompts * point.copies * suite.turns + suite.warmup)
+            _require_bounded(requests, suite)
+        unique[point.id] = point
     every = list(range(1, suite.repeats + 1))
     order = (
-        [(point, every) for point in unique]
+        [(point, every) for point in unique.values()]
         if suite.order == "blocks"
-        else [(point, [number]) for number in every for point in unique]
+        else [(point, [number]) for number in every for point in unique.values()]
     )
     visits, before = [], None
     for point, rounds in order:
         swap = point.placement != before
         visits.append(_visit(point, rounds, swap, suite, prompts, estimate))
         before = point.placement
-    return BenchPlan(unique, visits, list(dict.fromkeys(left_out)))
+    return BenchPlan(list(unique.values()), visits, list(dict.fromkeys(left_out)))
+
+
+def _require_bounded(requests: int, suite: Suite) -> None:
+    if requests > bounds.REQUESTS:
+        raise FleetError(
+            f"more than {bounds.REQUESTS:,} requests would be planned",
+            f"the suite {suite.suite}",
+            "fewer rounds (--repeats), prompts (--limit), requests at once (--concurrency) or values that it varies",
+        )
 
 
 def _points(

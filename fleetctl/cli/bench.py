@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperGroup
 
+from fleetctl.bench import bounds
 from fleetctl.cli import bench_records, complete
 from fleetctl.cli.report import LatexOption
 from fleetctl.words import counted, duration
@@ -77,13 +78,19 @@ def run(
             metavar="FILE", help="Own prompts: YAML, ShareGPT's JSONL, or text with one prompt a line."
         ),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="Rounds, in place of the suite's.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, max=bounds.ROUNDS, help="Rounds, in place of the suite's.")
+    ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+        int | None, typer.Option(min=1, max=bounds.TOKENS, help="Tokens an answer, in place of the suite's.")
     ] = None,
     concurrency: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Requests at once, in place of the suite's; several times for several."),
+        typer.Option(
+            min=1,
+            max=bounds.CONCURRENCY,
+            help="Requests at once, in place of the suite's; several times for several.",
+        ),
     ] = None,
     order: Annotated[
         str | None, typer.Option(help="interleaved (A B A B) or blocks (A A B B).", metavar="ORDER")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.bench import bounds
 from fleetctl.cli import complete
 from fleetctl.words import counted
 
@@ -42,10 +43,11 @@ def tune(
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+        int | None, typer.Option(min=1, max=bounds.TOKENS, help="Tokens an answer, in place of the suite's.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Requests at once, in place of the suite's.")
+        int | None,
+        typer.Option(min=1, max=bounds.CONCURRENCY, help="Requests at once, in place of the suite's."),
     ] = None,
     looks: Annotated[
         int, typer.Option(min=1, max=20, help="How often candidates are compared and beaten ones leave.")

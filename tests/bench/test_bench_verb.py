@@ -135,3 +135,18 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(whole(), ["bench", *words])
     assert isinstance(done.exception, FleetError)
     assert said in str(done.exception) and done.exception.exit == Exit.INPUT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "ct200", "--repeats", "1000000000"),
+        ("bench", "ct200", "--concurrency", "100000"),
+        ("bench", "ct200", "--max-tokens", "1000001"),
+        ("sweep", "ct200", "--repeats", "1001"),
+        ("tune", "ct200", "--concurrency", "100000"),
+    ],
+)
+def test_what_nobody_waits_for_is_refused_before_it_is_planned(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(whole(), [*words, "--plan"])
+    assert done.exit_code == Exit.INPUT and "less than or equal to" in done.output

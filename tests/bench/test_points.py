@@ -88,6 +88,16 @@ def test_only_modes_that_take_it_are_varied() -> None:
     assert "did you mean budget?" in caught.value.fix
 
 
+def test_no_plan_is_without_bounds() -> None:
+    most = suite(repeats=1000, warmup=0)
+    assert plan_bench(host(), most, ["plain"], 1000).requests == 1_000_000
+    with pytest.raises(FleetError, match="more than 1,000,000 requests would be planned"):
+        plan_bench(host(), most, ["plain"], 1001)
+    values = list(range(1, 1001))
+    with pytest.raises(FleetError, match="more than 1,000,000 requests"):
+        plan_bench(host(), suite(repeats=1000, vary={"budget": values, "topk": values}), ["ddtree"], 3)
+
+
 def test_tensor_parallel_takes_gpus_of_no_other_slot() -> None:
     plan = plan_bench(host(), suite(tp=[1, 4, 8]), ["big", "ddtree"], 3)
     assert [point.varied for point in plan.points] == [{"tp": 1}, {"tp": 4}, {}]

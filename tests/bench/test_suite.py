@@ -28,6 +28,11 @@ def test_every_suite_of_the_repository_is_one(name: str) -> None:
     [
         ("suite: x\nrepeat: 3\n", 2, "unknown key repeat"),
         ("suite: x\nrepeats: 0\n", 2, "repeats is 0"),
+        ("suite: x\nrepeats: 1000000000\n", 2, "repeats is 1000000000: should be less than or equal to 1000"),
+        ("suite: x\nwarmup: 100000\n", 2, "less than or equal to 1000"),
+        ("suite: x\nmax_tokens: 10000000\n", 2, "less than or equal to 1000000"),
+        ("suite: x\ncontext_tokens: [10000000]\n", 2, "context_tokens[0] is 10000000"),
+        ("suite: x\nconcurrency: [1, 100000]\n", 2, "concurrency[1] is 100000"),
         ("suite: x\nrepeats: three\n", 2, "repeats is 'three', not a whole number"),
         ("suite: x\norder: inter\n", 2, "order is 'inter'"),
         ("suite: x\nconcurrency: []\n", 2, "concurrency"),
