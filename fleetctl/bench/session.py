@@ -15,7 +15,7 @@ from typing import Any, Self
 from fleetctl.bench import exposition, prompts, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Ask, Client, Limits
-from fleetctl.bench.filled import change_since
+from fleetctl.bench.filled import Change, change_since
 from fleetctl.bench.loadgen import LoadGenerator
 from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
@@ -198,11 +198,11 @@ class Session:
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
         limits = placed.service.deadlines
-        if why := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
+        if change := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
             tally.before, tally.after = kept
             tally.disturbed += rounds
             self._leave(planned.slot)
-            raise _disturbed(planned, why)
+            raise _disturbed(planned, change)
         return requests
 
     def end(self, planned: Planned, suite: Suite, outcome: Outcome, why: str = "") -> PointEnd:
@@ -364,7 +364,7 @@ class Session:
                 self._unanswered = False
             yield ask
 
-    def _changed(self, placed: Placed, patience_s: float = 0.0) -> str | None:
+    def _changed(self, placed: Placed, patience_s: float = 0.0) -> Change | None:
         began = placed.filled
         return change_since(began, placed.host, placed.service, patience_s) if began else None
 
@@ -387,10 +387,12 @@ def _require_room(planned: Planned, suite: Suite, context: int | None) -> None:
         )
 
 
-def _disturbed(planned: Planned, why: str) -> FleetError:
+def _disturbed(planned: Planned, change: Change) -> FleetError:
     return FleetError(
-        f"{planned.service} was disturbed while it was measured: {why}",
+        f"{planned.service} was disturbed while it was measured: {change.what}",
         planned.id,
-        f"fleetctl history {planned.host} shows who; measure again when nobody else works there",
+        f"fleetctl history {planned.host} shows who; measure again when nobody else works there"
+        if change.by_rollout
+        else f"fleetctl logs {planned.host} {planned.service} tells why: no rollout did it",
         exit=Exit.PREFLIGHT,
     )
