@@ -19,6 +19,7 @@ from fleetctl.services.engines import ENGINES
 SWAP_S = {"standalone": 12.0, "sglang": 90.0, "other": 60.0}
 TOKENS_S = {"standalone": 20.0, "sglang": 80.0, "other": 40.0}
 """What a swap takes, and tokens a second of one request, where nothing was measured yet."""
+IN_PLACE = "in place of the suite's: bench HOST SERVICE…, sweep and tune with --service NAME"
 BATCHED = 16
 """So many requests at once are held to be as quick as one by an engine that batches."""
 
@@ -90,16 +91,17 @@ Estimate = Callable[[Planned], tuple[float | None, float | None]]
 
 def choose_services(host: Host, suite: Suite, named: Sequence[str]) -> list[str]:
     """The services named, else the suite's, else all of the host's default slot; FleetError: unknown, or twice."""
-    if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
+    chosen = list(named or suite.services)
+    if twice := [name for name in dict.fromkeys(chosen) if chosen.count(name) > 1]:
+        by = "" if named else f" by the suite {suite.suite}"
         raise FleetError(
-            f"{', '.join(twice)} named twice: each service is measured once",
+            f"{', '.join(twice)} named twice{by}: each service is measured once",
             fix="name it once; --repeats N measures it in more rounds",
         )
-    chosen = list(dict.fromkeys(named or suite.services))
     for name in chosen:
         if name not in host.services:
             whose = "" if named else f", which the suite {suite.suite} names"
-            fix = hint(name, host.services, "services")
+            fix = hint(name, host.services, "services") + ("" if named else f"; {IN_PLACE}")
             raise FleetError(f"no service {name} on {host.name}{whose}", fix=fix)
     if not chosen:
         slot = select_slot(host, None)

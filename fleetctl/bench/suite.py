@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from fleetctl.bench import bounds
-from fleetctl.bench.prompts import Prompt, check_prompts, load_prompts
+from fleetctl.bench.prompts import Prompt, check_prompts, load_prompts, missing
 from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Problem, read
 from fleetctl.inventory.models import Model, Name, Scalar, Seconds, Text
@@ -48,7 +48,11 @@ class Suite(Model):
         if not isinstance(self.prompts, str):
             return self.prompts
         places = [self._folder / self.prompts, root / FOLDER / self.prompts, root / self.prompts]
-        return load_prompts(next((place for place in places if place.is_file()), places[0]))
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            looked = list(dict.fromkeys(place.parent for place in places))
+            raise missing(self.prompts, looked, f"the prompts of the suite {self.suite}")
+        return load_prompts(found)
 
     def with_(self, **changes: Any) -> Suite:
         """This suite with other values, checked; ``prompts`` from beside the same file."""

@@ -51,8 +51,11 @@ def test_services_are_those_named_else_the_suites_else_the_slots() -> None:
     assert choose_services(ct200, suite(services=["dflash"]), ["ddtree", "plain"]) == ["ddtree", "plain"]
     assert choose_services(ct200, suite(services=["dflash"]), []) == ["dflash"]
     assert choose_services(ct200, suite(), []) == ["plain", "dflash", "ddtree", "big"]
-    with pytest.raises(FleetError, match="which the suite s names"):
+    with pytest.raises(FleetError, match="which the suite s names") as caught:
         choose_services(ct200, suite(services=["nope"]), [])
+    assert "--service NAME" in caught.value.fix
+    with pytest.raises(FleetError, match="dflash named twice by the suite s"):
+        choose_services(ct200, suite(services=["dflash", "dflash"]), [])
     with pytest.raises(FleetError, match="ddtree named twice"):
         choose_services(ct200, suite(), ["ddtree", "plain", "ddtree"])
 
