@@ -141,7 +141,7 @@ def plan_bench(
     visits, before = [], None
     for point, rounds in order:
         swap = point.placement != before
-        visits.append(_visit(point, rounds, swap, suite, prompts, estimate))
+        visits.append(visit_of(point, rounds, swap, suite, prompts, estimate))
         before = point.placement
     return BenchPlan(list(unique.values()), visits, list(dict.fromkeys(left_out)))
 
@@ -241,9 +241,10 @@ def gpus_for(host: Host, slot: str, tp: int) -> list[int]:
     return [*own, *free][:tp]
 
 
-def _visit(
+def visit_of(
     point: Planned, rounds: list[int], swap: bool, suite: Suite, prompts: int, estimate: Estimate
 ) -> Visit:
+    """The visit that asks so many ``prompts`` of a point in ``rounds``, and what it will take."""
     swap_s, request_s = estimate(point)
     if swap_s is None:
         swap_s = SWAP_S[point.engine]

@@ -99,9 +99,8 @@ def missing(name: str, folders: Sequence[Path], whose: str) -> FleetError:
     """No file ``name`` in any of ``folders``: where it was looked for, and what is there that is called like it."""
     near = {path.name for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES}
     return FleetError(
-        f"No such file: {name}, {whose}",
-        f"looked for in {', '.join(map(str, folders))}",
-        hint(Path(name).name, near, "files there"),
+        f"No such file: {name}, {whose}; looked for in {', '.join(map(str, folders))}",
+        fix=hint(Path(name).name, near, "files there"),
     )
 
 

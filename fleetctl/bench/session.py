@@ -259,6 +259,7 @@ class Session:
         words, errors = [], []
         for slot in list(self._before):
             self._leave(slot)
+            self._on_event({"step": "put-back", "state": "begin", "text": f"what stood in slot {slot}"})
             try:
                 words.append(restore.put_back(self._fleet, self._host, self._before[slot], self._on_event))
                 self._on_event({"step": "put-back", "state": "ok", "text": words[-1]})

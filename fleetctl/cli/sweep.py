@@ -110,7 +110,7 @@ def _print_plan(output: Output, prepared: Prepared) -> None:
     if not left.points and not output.json:
         output.line("nothing is left to measure; --again measures all anew")
         return
-    bench.print_plan(output, job.suite, left, len(job.prompts))
+    bench.print_plan(output, replace(job, plan=left))
 
 
 def _say_known(output: Output, prepared: Prepared) -> None:

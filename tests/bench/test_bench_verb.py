@@ -60,6 +60,13 @@ def test_every_suite_can_be_planned_in_words() -> None:
         assert "swaps" in done.stdout and "about" in done.stdout
 
 
+def test_a_plan_of_own_prompts_names_their_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("one\ntwo\n")
+    words = ["ct200", "ddtree", "--prompts", str(tmp_path / "mine.txt"), "--plan"]
+    said = CliRunner().invoke(whole(), ["bench", *words]).stdout
+    assert said.startswith(f"{tmp_path / 'mine.txt'}, by the suite five-prompts: 2 prompts, 3 rounds (")
+
+
 def test_one_is_one() -> None:
     words = ["ct200", "ddtree", "--repeats", "1", "--limit", "1", "--plan"]
     said = CliRunner().invoke(whole(), ["bench", *words]).stdout

@@ -81,7 +81,7 @@ def test_prompts_that_are_not_there_are_named_with_where_they_were_looked_for(
     (tmp_path / "z.yaml").write_text(f"prompts: {name}\n")
     with pytest.raises(FleetError, match=f"No such file: {name}, the prompts of the suite z") as caught:
         load_suite(tmp_path, str(tmp_path / "z.yaml")).read_prompts(ROOT)
-    assert all(str(place) in caught.value.where for place in (tmp_path, ROOT / "playbooks/bench", ROOT))
+    assert all(str(place) in caught.value.what for place in (tmp_path, ROOT / "playbooks/bench", ROOT))
     assert "did you mean five-prompts.yaml?" in caught.value.fix and caught.value.exit == Exit.INPUT
     with pytest.raises(FleetError, match=f"No such file: {name}") as caught:
         load_prompts(ROOT / "playbooks/bench" / name)
