@@ -159,8 +159,9 @@ def prepare(
     from fleetctl.bench.points import choose_services, plan_bench
     from fleetctl.bench.prompts import load_prompts
     from fleetctl.bench.runner import Job
-    from fleetctl.bench.suite import load_suite
+    from fleetctl.bench.suite import Suite, load_suite
     from fleetctl.errors import FleetError
+    from fleetctl.inventory.problems import in_words
     from fleetctl.inventory.select import select_host
 
     host = select_host(fleet, host_name)
@@ -168,10 +169,9 @@ def prepare(
     try:
         suite = suite.with_(**{name: value for name, value in changes.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise FleetError(
-            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", fix="fleetctl bench run --help"
-        ) from None
+        wrong = in_words(error, {**dict(suite), **changes}, Suite)[0]
+        option = str(wrong.key[0]).replace("_", "-")
+        raise FleetError(f"--{option}: {wrong.what}", fix=wrong.fix or "fleetctl bench run --help") from None
     asked = (load_prompts(prompts) if prompts else suite.read_prompts(fleet.root))[:limit]
     chosen = choose_services(host, suite, services)
     planned = plan_bench(

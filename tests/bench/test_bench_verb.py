@@ -130,7 +130,7 @@ def test_compare_tells_which_run_is_the_baseline() -> None:
         (("ct200", "nope"), "no service nope"),
         (("ct200", "ddtree", "dflash", "ddtree"), "ddtree named twice"),
         (("ct200", "--suite", "nope"), "no suite nope"),
-        (("ct200", "--order", "sideways"), "--order"),
+        (("ct200", "--order", "sideways"), "--order: order is 'sideways'"),
         (("ct200", "--prompts", "/nowhere.txt"), "No such file"),
         (
             ("ct129", "--suite", "sweep-ddtree"),
