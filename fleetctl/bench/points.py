@@ -128,9 +128,8 @@ def plan_bench(
     for point in (
         one for name in services for one in _points(host, host.services[name], suite, prompts, left_out)
     ):
-        if point.id not in unique:
-            requests += suite.repeats * (prompts * point.copies * suite.turns + suite.warmup)
-            _require_bounded(requests, suite)
+        requests += suite.repeats * (prompts * point.copies * suite.turns + suite.warmup)
+        _require_bounded(requests, suite)
         unique[point.id] = point
     every = list(range(1, suite.repeats + 1))
     order = (

@@ -35,19 +35,19 @@ CHECK_ROUNDS = 3
 class Prepared:
     """A tuning before it begins. ``job``: all that it may come to as its plan, the check at its end.
 
-    ``parts``: the prompts of each look; ``held_out``: each candidate's visit on the prompts held out, if it is checked.
+    ``parts``: the prompts of each look; ``if_checked``: each candidate's visit on the prompts held out.
     """
 
     job: Job
     parts: list[list[Prompt]]
     split: Split
     incumbent: str | None
-    held_out: list[Visit]
+    if_checked: list[Visit]
 
     def check(self, names: Collection[str]) -> list[Visit]:
         """The check of these candidates: in turn, so that drift falls on all."""
         first = len(self.parts) + 1
-        chosen = [visit for visit in self.held_out if visit.point.id in names]
+        chosen = [visit for visit in self.if_checked if visit.point.id in names]
         return [
             replace(visit, rounds=[number])
             for number in range(first, first + CHECK_ROUNDS)
@@ -61,11 +61,11 @@ class Prepared:
 
     def _checked_at_most(self, choice: str) -> set[str]:
         """``choice``, what runs now and the slowest candidate of another service: it may turn out to be its best."""
-        service = next(visit.point.service for visit in self.held_out if visit.point.id == choice)
-        sure = {choice, self.incumbent} - {None}
-        others = [one for one in self.held_out if one.point.service != service and one.point.id not in sure]
+        service = next(visit.point.service for visit in self.if_checked if visit.point.id == choice)
+        sure = {choice, self.incumbent} if self.incumbent else {choice}
+        others = [one for one in self.if_checked if one.point.service != service and one.point.id not in sure]
         rival = max(others, key=lambda visit: visit.seconds, default=None)
-        return {name for name in sure if name} | ({rival.point.id} if rival else set())
+        return sure | ({rival.point.id} if rival else set())
 
 
 def prepare(

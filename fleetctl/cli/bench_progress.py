@@ -91,17 +91,19 @@ class _State:
         """Seconds that are left: the plan's own, scaled by how right it was so far."""
         to_come = sum(visit.seconds for visit in self.to_come)
         elapsed = time.monotonic() - self.began
-        now = self.now.seconds if self.now else 0.0
-        share = min(1.0, self.here / self.now.requests) if self.now and self.now.requests else 0.0
-        made = self.planned_s + share * now
+        now = self.now
+        now_s, requests = (now.seconds, now.requests) if now else (0.0, 0)
+        share = min(1.0, self.here / requests) if requests else 0.0
+        made = self.planned_s + share * now_s
         if made <= 0:
-            return max(to_come + now - elapsed, to_come)
-        return (to_come + (1 - share) * now) * elapsed / made
+            return max(to_come + now_s - elapsed, to_come)
+        return (to_come + (1 - share) * now_s) * elapsed / made
 
     @property
     def total(self) -> int:
         """Requests in all: those made, and those of the visits that are still to come."""
-        here = max(0, self.now.requests - self.here) if self.now else 0
+        now = self.now
+        here = max(0, now.requests - self.here) if now else 0
         return self.done + here + sum(visit.requests for visit in self.to_come)
 
     def _leave_out(self, point: Planned) -> None:
