@@ -12,6 +12,8 @@ from fleetctl.rollout.settle import gather_facts
 from fleetctl.transport.agent import open_agent
 
 LOOK_EVERY_S = 1.0
+ENDED = {"activating": "ended, and is being started again", "failed": "failed"}
+"""What a unit that no rollout touched did, by the state it is in."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,16 @@ def filled(facts: Facts, service: Service) -> Filled:
     )
 
 
-def change_since(began: Filled, host: Host, service: Service, patience_s: float = 0.0) -> str | None:
-    """What is no longer as it ``began``, asked of the host, in words; None where the same process still serves.
+@dataclass(frozen=True)
+class Change:
+    """``what`` is no longer as it was; ``by_rollout``: somebody did it, whom the host's history names."""
+
+    what: str
+    by_rollout: bool
+
+
+def change_since(began: Filled, host: Host, service: Service, patience_s: float = 0.0) -> Change | None:
+    """What is no longer as it ``began``, asked of the host; None where the same process still serves.
 
     A rollout that is at work in the slot may end first, for at most ``patience_s``.
     """
@@ -62,16 +72,17 @@ def change_since(began: Filled, host: Host, service: Service, patience_s: float 
             time.sleep(LOOK_EVERY_S)
 
 
-def changed(began: Filled, now: Filled) -> str | None:
+def changed(began: Filled, now: Filled) -> Change | None:
     """What is no longer as it ``began``, in words, and by whom where the slot's record says so."""
-    theirs = now.rollout and now.rollout != began.rollout
+    theirs = bool(now.rollout) and now.rollout != began.rollout
     by = f" (rollout {now.rollout} of {now.operator})" if theirs else ""
     if now.at_work:
-        return f"{now.at_work} was at work in its slot"
+        return Change(f"{now.at_work} was at work in its slot", True)
     if now.unit != began.unit:
-        return f"{now.service} took its place{by}"
+        return Change(f"{now.service} took its place{by}", True)
     if began.runs and not now.runs:
-        return f"{now.unit} does not run any more: it is {now.state}{by}"
+        did = None if theirs else ENDED.get(now.state)
+        return Change(f"{now.unit} {did or f'does not run any more: it is {now.state}{by}'}", theirs)
     if now.start != began.start:
-        return f"{now.unit} was restarted{by}"
+        return Change(f"{now.unit} was restarted{by}", theirs)
     return None

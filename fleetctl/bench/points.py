@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.bench import bounds
 from fleetctl.bench.suite import Suite
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Argument, Host, Service
@@ -18,6 +19,7 @@ from fleetctl.services.engines import ENGINES
 SWAP_S = {"standalone": 12.0, "sglang": 90.0, "other": 60.0}
 TOKENS_S = {"standalone": 20.0, "sglang": 80.0, "other": 40.0}
 """What a swap takes, and tokens a second of one request, where nothing was measured yet."""
+IN_PLACE = "in place of the suite's: bench HOST SERVICE…, sweep and tune with --service NAME"
 BATCHED = 16
 """So many requests at once are held to be as quick as one by an engine that batches."""
 
@@ -89,16 +91,17 @@ Estimate = Callable[[Planned], tuple[float | None, float | None]]
 
 def choose_services(host: Host, suite: Suite, named: Sequence[str]) -> list[str]:
     """The services named, else the suite's, else all of the host's default slot; FleetError: unknown, or twice."""
-    if twice := [name for name in dict.fromkeys(named) if named.count(name) > 1]:
+    chosen = list(named or suite.services)
+    if twice := [name for name in dict.fromkeys(chosen) if chosen.count(name) > 1]:
+        by = "" if named else f" by the suite {suite.suite}"
         raise FleetError(
-            f"{', '.join(twice)} named twice: each service is measured once",
+            f"{', '.join(twice)} named twice{by}: each service is measured once",
             fix="name it once; --repeats N measures it in more rounds",
         )
-    chosen = list(dict.fromkeys(named or suite.services))
     for name in chosen:
         if name not in host.services:
             whose = "" if named else f", which the suite {suite.suite} names"
-            fix = hint(name, host.services, "services")
+            fix = hint(name, host.services, "services") + ("" if named else f"; {IN_PLACE}")
             raise FleetError(f"no service {name} on {host.name}{whose}", fix=fix)
     if not chosen:
         slot = select_slot(host, None)
@@ -117,25 +120,38 @@ def plan_bench(
 ) -> BenchPlan:
     """The points of ``services`` under ``suite`` with so many ``prompts``, and the visits that measure them.
 
-    FleetError (exit 2) where the suite varies what no engine knows.
+    FleetError (exit 2) where the suite varies what no engine knows, or asks for too many requests in all.
     """
     left_out: list[str] = []
-    points = [
-        point for name in services for point in _points(host, host.services[name], suite, prompts, left_out)
-    ]
-    unique = list({point.id: point for point in points}.values())
+    unique: dict[str, Planned] = {}
+    requests = 0
+    for point in (
+        one for name in services for one in _points(host, host.services[name], suite, prompts, left_out)
+    ):
+        requests += suite.repeats * (prompts * point.copies * suite.turns + suite.warmup)
+        _require_bounded(requests, suite)
+        unique[point.id] = point
     every = list(range(1, suite.repeats + 1))
     order = (
-        [(point, every) for point in unique]
+        [(point, every) for point in unique.values()]
         if suite.order == "blocks"
-        else [(point, [number]) for number in every for point in unique]
+        else [(point, [number]) for number in every for point in unique.values()]
     )
     visits, before = [], None
     for point, rounds in order:
         swap = point.placement != before
-        visits.append(_visit(point, rounds, swap, suite, prompts, estimate))
+        visits.append(visit_of(point, rounds, swap, suite, prompts, estimate))
         before = point.placement
-    return BenchPlan(unique, visits, list(dict.fromkeys(left_out)))
+    return BenchPlan(list(unique.values()), visits, list(dict.fromkeys(left_out)))
+
+
+def _require_bounded(requests: int, suite: Suite) -> None:
+    if requests > bounds.REQUESTS:
+        raise FleetError(
+            f"more than {bounds.REQUESTS:,} requests would be planned",
+            f"the suite {suite.suite}",
+            "fewer rounds (--repeats), prompts (--limit), requests at once (--concurrency) or values that it varies",
+        )
 
 
 def _points(
@@ -224,9 +240,10 @@ def gpus_for(host: Host, slot: str, tp: int) -> list[int]:
     return [*own, *free][:tp]
 
 
-def _visit(
+def visit_of(
     point: Planned, rounds: list[int], swap: bool, suite: Suite, prompts: int, estimate: Estimate
 ) -> Visit:
+    """The visit that asks so many ``prompts`` of a point in ``rounds``, and what it will take."""
     swap_s, request_s = estimate(point)
     if swap_s is None:
         swap_s = SWAP_S[point.engine]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -12,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Document, read
 from fleetctl.inventory.models import Model, Text
+from fleetctl.inventory.nearest import hint
 from fleetctl.inventory.problems import in_words, together
 
 PLAYBOOK = "the prompts"
@@ -21,6 +24,12 @@ SPEAKERS = {
     "function_response": "user", "observation": "user",
 }  # fmt: skip
 RULER = "---"
+SUFFIXES = (".yaml", ".yml", ".jsonl", ".json", ".txt")
+CONVERSATION = '{"conversations": [{"from": "human", "value": "…"}, …]}'
+FORMS = {
+    ".jsonl": f"write one conversation a line: {CONVERSATION}",
+    ".json": f"write a list of conversations: [{CONVERSATION}, …]",
+}
 
 
 class Message(Model):
@@ -40,6 +49,8 @@ class Prompt(Model):
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
+        if not self.text and not self.messages and "text" in self.model_fields_set:
+            raise ValueError("has an empty text: write what is asked")
         if bool(self.text) == bool(self.messages):
             raise ValueError("needs exactly one of text and messages")
         if self.messages and all(message.role != "user" for message in self.messages):
@@ -61,6 +72,9 @@ def load_prompts(path: Path) -> list[Prompt]:
     A text file has one prompt a line; where some line is ``---``, prompts are what stands between such lines.
     FleetError (exit 2, with the line) where the file is missing or says something else.
     """
+    with suppress(PermissionError):  # reading it says what
+        if not path.exists():
+            raise missing(path.name, [path.parent], "the prompts")
     if path.suffix in (".yaml", ".yml"):
         document = read(path)
         if document.problems:
@@ -75,8 +89,19 @@ def load_prompts(path: Path) -> list[Prompt]:
         raise FleetError("not UTF-8 text", str(path), "save the file as UTF-8") from None
     found = _sharegpt(path, text) if path.suffix in (".jsonl", ".json") else _plain(path, text)
     if not found:
-        raise FleetError("no prompt in the file", str(path), "write one prompt a line")
+        raise FleetError(
+            "no prompt in the file", str(path), FORMS.get(path.suffix, "write one prompt a line")
+        )
     return found
+
+
+def missing(name: str, folders: Sequence[Path], whose: str) -> FleetError:
+    """No file ``name`` in any of ``folders``: where it was looked for, and what is there that is called like it."""
+    near = {path.name for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES}
+    return FleetError(
+        f"No such file: {name}, {whose}; looked for in {', '.join(map(str, folders))}",
+        fix=hint(Path(name).name, near, "files there"),
+    )
 
 
 def check_prompts(document: Document, shown: str, given: Any) -> list[Prompt]:
@@ -149,7 +174,7 @@ def _conversation(where: str, name: str, entry: Any) -> Prompt:
         raise FleetError(
             "no conversation with a user's message",
             where,
-            'each line is {"conversations": [{"from": "human", "value": "…"}, …]}',
+            f"each line is {CONVERSATION}",
         )
     identity = entry.get("id")
     return Prompt(

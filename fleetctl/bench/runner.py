@@ -55,10 +55,16 @@ class Watcher(Protocol):
     def stopped(self, point: Planned, why: str) -> None:
         """A point is not measured any further."""
 
+    def ahead(self, visits: Sequence[Visit]) -> None:
+        """What is to come has become just this."""
+
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be measured, on which host, by which command line; ``by``: the load generator's name, if any."""
+    """What is to be measured, on which host, by which command line; ``by``: the load generator's name, if any.
+
+    ``prompts_file``: where the prompts are from, if not from the suite.
+    """
 
     fleet: Fleet
     host: Host
@@ -67,6 +73,7 @@ class Job:
     plan: BenchPlan
     command: Sequence[str]
     by: str | None = None
+    prompts_file: Path | None = None
 
     @property
     def words(self) -> str:

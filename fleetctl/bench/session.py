@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
-from fleetctl.bench import exposition, prompts, restore
+from fleetctl.bench import exposition, prompts, refusals, restore
 from fleetctl.bench.asks import Round, calibration, characters_a_token
 from fleetctl.bench.client import Ask, Client, Limits
-from fleetctl.bench.filled import change_since
+from fleetctl.bench.clocks import clock_jump, clocks
+from fleetctl.bench.filled import Change, change_since
 from fleetctl.bench.loadgen import LoadGenerator
 from fleetctl.bench.placing import Placed, look, overridden, point, require_overridable, unmeasured
 from fleetctl.bench.points import Planned
@@ -36,28 +37,8 @@ from fleetctl.transport.agent import Agent, open_agent
 
 OnEvent = Callable[[dict[str, Any]], None]
 IDLE_EVERY_S = 0.2
-DRIFT_S = 0.05
-AT_ONCE_S = 0.001
-LOOKS = 100
 TREES = 4
 """Steps whose drafted trees the standalone server is asked for, once for each prompt; it costs it less than 1 ms."""
-
-
-def clock_jump(wall: float, steady: float) -> float:
-    """Seconds that the wall clock was set by, while a steady clock passed ``steady``; 0 for mere drift."""
-    return wall - steady if abs(wall - steady) > DRIFT_S else 0.0
-
-
-def clocks() -> tuple[float, float, float]:
-    """The wall clock, a steady one and the CPU time, of one moment: the closest of some looks, if one was held up."""
-    looks = []
-    for _ in range(LOOKS):
-        steady, wall, cpu = time.monotonic(), time.time(), time.process_time()
-        took = time.monotonic() - steady
-        looks.append((took, (wall, steady, cpu)))
-        if took < AT_ONCE_S:
-            break
-    return min(looks)[1]
 
 
 @dataclass
@@ -179,7 +160,7 @@ class Session:
         rounds = rounds if rounds is not None else range(1, suite.repeats + 1)
         placed = self.put(planned.service, planned.overrides, planned.tp)
         way = self._there[planned.slot][2]
-        _require_room(planned, suite, way.context)
+        refusals.require_room(planned, suite, way.context)
         if planned.id not in self._known:
             self._known.add(planned.id)
             by = self._generator.by if self._generator else None
@@ -204,11 +185,11 @@ class Session:
             if placed.swap_s is not None:
                 tally.swap_s = (tally.swap_s or 0.0) + placed.swap_s
         limits = placed.service.deadlines
-        if why := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
+        if change := self._changed(placed, limits.drain + limits.stop + limits.ready + limits.generate):
             tally.before, tally.after = kept
             tally.disturbed += rounds
             self._leave(planned.slot)
-            raise _disturbed(planned, why)
+            raise refusals.disturbed(planned, change)
         return requests
 
     def end(self, planned: Planned, suite: Suite, outcome: Outcome, why: str = "") -> PointEnd:
@@ -248,12 +229,7 @@ class Session:
             left = until - time.monotonic()
             text = f"{flying:g} {'request' if flying == 1 else 'requests'} in flight at {placed.service.name}"
             if left <= 0:
-                raise FleetError(
-                    f"{text} after {limit:g} s: nothing is measured, nor swapped, beside them",
-                    f"{self._host.name}, slot {slot}",
-                    "keep other clients away while it is measured, or give deadlines.drain more time",
-                    exit=Exit.PREFLIGHT,
-                )
+                raise refusals.others_ask(f"{text} after {limit:g} s", f"{self._host.name}, slot {slot}")
             self._on_event(
                 {"step": "idle", "state": "wait" if said else "begin", "text": text, "left_s": left}
             )
@@ -265,6 +241,7 @@ class Session:
         words, errors = [], []
         for slot in list(self._before):
             self._leave(slot)
+            self._on_event({"step": "put-back", "state": "begin", "text": f"what stood in slot {slot}"})
             with suppress(FleetError):
                 self._heed_others(slot)
             try:
@@ -275,7 +252,7 @@ class Session:
             except FleetError as error:
                 errors.append(error)
         if errors and self._interrupt.left and errors[0].exit == Exit.LOCKED:
-            raise _left_to_the_host(self._host)
+            raise refusals.left_to_the_host(self._host)
         if errors:
             raise errors[0]
         return words
@@ -384,7 +361,7 @@ class Session:
                 self._unanswered = False
             yield ask
 
-    def _changed(self, placed: Placed, patience_s: float = 0.0) -> str | None:
+    def _changed(self, placed: Placed, patience_s: float = 0.0) -> Change | None:
         began = placed.filled
         return change_since(began, placed.host, placed.service, patience_s) if began else None
 
@@ -394,32 +371,3 @@ class Session:
             self._unanswered = True
         self._record(request)
         self._on_request(request)
-
-
-def _left_to_the_host(host: Host) -> FleetError:
-    return FleetError(
-        "interrupted; the swap under way is left to the host, which undoes it",
-        host.name,
-        f"`fleetctl attach {host.name}` follows it; `fleetctl status {host.name}` shows what serves",
-        exit=Exit.INTERRUPTED,
-    )
-
-
-def _require_room(planned: Planned, suite: Suite, context: int | None) -> None:
-    if context is not None and planned.context_tokens and planned.context_tokens + suite.max_tokens > context:
-        raise FleetError(
-            f"{planned.context_tokens:,} tokens of context and {suite.max_tokens:,} of answer are more than the "
-            f"{context:,} that {planned.service} takes: it is not asked",
-            planned.id,
-            "leave such lengths out of the suite's context_tokens, or give the service a longer context",
-            exit=Exit.PREFLIGHT,
-        )
-
-
-def _disturbed(planned: Planned, why: str) -> FleetError:
-    return FleetError(
-        f"{planned.service} was disturbed while it was measured: {why}",
-        planned.id,
-        f"fleetctl history {planned.host} shows who; measure again when nobody else works there",
-        exit=Exit.PREFLIGHT,
-    )

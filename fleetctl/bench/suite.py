@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from fleetctl.bench.prompts import Prompt, check_prompts, load_prompts
+from fleetctl.bench import bounds
+from fleetctl.bench.prompts import Prompt, check_prompts, load_prompts, missing
 from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Problem, read
 from fleetctl.inventory.models import Model, Name, Scalar, Seconds, Text
@@ -16,6 +17,8 @@ from fleetctl.inventory.problems import in_words, together
 
 FOLDER = "playbooks/bench"
 Positive = Annotated[int, Field(ge=1)]
+Tokens = Annotated[int, Field(ge=1, le=bounds.TOKENS)]
+AtOnce = Annotated[int, Field(ge=1, le=bounds.CONCURRENCY)]
 
 
 class Suite(Model):
@@ -24,13 +27,13 @@ class Suite(Model):
     suite: Name = ""
     description: str = ""
     prompts: Text | list[Prompt] = "five-prompts.yaml"
-    max_tokens: Positive = 256
-    repeats: Positive = 3
-    warmup: Annotated[int, Field(ge=0)] = 1
-    concurrency: list[Positive] = Field(default=[1], min_length=1)
+    max_tokens: Tokens = 256
+    repeats: Annotated[int, Field(ge=1, le=bounds.ROUNDS)] = 3
+    warmup: Annotated[int, Field(ge=0, le=bounds.WARMUP)] = 1
+    concurrency: list[AtOnce] = Field(default=[1], min_length=1)
     services: list[Name] = Field(default=[])
     vary: dict[Name, Annotated[list[Scalar], Field(min_length=1)]] = Field(default={})
-    context_tokens: list[Positive] = Field(default=[])
+    context_tokens: list[Tokens] = Field(default=[])
     turns: Positive = 1
     tp: list[Positive] = Field(default=[])
     order: Literal["interleaved", "blocks"] = "interleaved"
@@ -45,7 +48,11 @@ class Suite(Model):
         if not isinstance(self.prompts, str):
             return self.prompts
         places = [self._folder / self.prompts, root / FOLDER / self.prompts, root / self.prompts]
-        return load_prompts(next((place for place in places if place.is_file()), places[0]))
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            looked = list(dict.fromkeys(place.parent for place in places))
+            raise missing(self.prompts, looked, f"the prompts of the suite {self.suite}")
+        return load_prompts(found)
 
     def with_(self, **changes: Any) -> Suite:
         """This suite with other values, checked; ``prompts`` from beside the same file."""

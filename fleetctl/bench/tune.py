@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from fleetctl.bench.measured import speeds
 from fleetctl.bench.placing import host_facts
-from fleetctl.bench.points import BenchPlan, Estimate, Planned, Visit, choose_services, plan_bench, point_id
+from fleetctl.bench.points import BenchPlan, Estimate, Planned, Visit, copies, point_id, visit_of
 from fleetctl.bench.prompts import Prompt
-from fleetctl.bench.race import Race, batches
+from fleetctl.bench.race import FEWEST_PROMPTS, Race, batches
 from fleetctl.bench.record import End, HostFacts, Outcome, Request
 from fleetctl.bench.records import Writer, utc_now
 from fleetctl.bench.runner import CARRY_ON, Job, Watcher, new_run
@@ -24,6 +24,7 @@ from fleetctl.rollout.current import current_target
 from fleetctl.rollout.interrupt import Interrupt
 from fleetctl.rollout.settle import gather_facts
 from fleetctl.transport.agent import open_agent
+from fleetctl.words import counted
 
 LOOKS = 4
 HELD_OUT = 1 / 3
@@ -32,20 +33,48 @@ CHECK_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Prepared:
-    """A tuning before it begins. ``job``: all that it may come to as its plan; ``parts``: the prompts of each look."""
+    """A tuning before it begins. ``job``: all that it may come to as its plan, the check at its end.
+
+    ``parts``: the prompts of each look; ``if_checked``: each candidate's visit on the prompts held out.
+    """
 
     job: Job
     parts: list[list[Prompt]]
     split: Split
     incumbent: str | None
+    if_checked: list[Visit]
+
+    def check(self, names: Collection[str]) -> list[Visit]:
+        """The check of these candidates: in turn, so that drift falls on all."""
+        first = len(self.parts) + 1
+        chosen = [visit for visit in self.if_checked if visit.point.id in names]
+        return [
+            replace(visit, rounds=[number])
+            for number in range(first, first + CHECK_ROUNDS)
+            for visit in chosen
+        ]
+
+    def longest_check(self, choices: Collection[str]) -> list[Visit]:
+        """The check that takes longest of those that can follow, where one of ``choices`` will be the choice."""
+        checks = [self.check(self._checked_at_most(name)) for name in choices]
+        return max(checks, key=lambda visits: sum(visit.seconds for visit in visits), default=[])
+
+    def _checked_at_most(self, choice: str) -> set[str]:
+        """``choice``, what runs now and the slowest candidate of another service: it may turn out to be its best."""
+        service = next(visit.point.service for visit in self.if_checked if visit.point.id == choice)
+        sure = {choice, self.incumbent} if self.incumbent else {choice}
+        others = [one for one in self.if_checked if one.point.service != service and one.point.id not in sure]
+        rival = max(others, key=lambda visit: visit.seconds, default=None)
+        return sure | ({rival.point.id} if rival else set())
 
 
 def prepare(
-    job: Job, services: Sequence[str], estimate: Estimate, *, looks: int = LOOKS, held_out: float = HELD_OUT
+    job: Job, estimate: Estimate, *, looks: int | None = None, held_out: float = HELD_OUT
 ) -> Prepared:
-    """The candidates of ``job`` and what runs now, in ``looks`` looks at parts of the prompts.
+    """The candidates of ``job`` and what runs now, in ``looks`` looks at parts of the prompts (default: up to 4).
 
-    FleetError (exit 2) where the prompts are too few, or the suite has several concurrencies, contexts or tps.
+    FleetError (exit 2) where the prompts are too few, also for so many looks, or the suite has several concurrencies,
+    contexts or tps.
     """
     suite = job.suite.with_(repeats=1, order="blocks")
     if len(suite.concurrency) > 1 or len(suite.context_tokens) > 1 or len(suite.tp) > 1:
@@ -55,19 +84,33 @@ def prepare(
         )
     parted = split(job.prompts, held_out, suite.seed)
     by_name = {prompt.name: prompt for prompt in parted.chosen_with}
-    parts = [[by_name[name] for name in part] for part in batches(list(by_name), looks)]
-    chosen = choose_services(job.host, suite, services)
+    parts = [[by_name[name] for name in part] for part in batches(list(by_name), looks or LOOKS)]
+    if looks and looks > len(parts):
+        raise FleetError(
+            f"{len(by_name)} prompts to choose with are enough for {counted(len(parts), 'look')}, not for {looks}",
+            fix=f"--looks {len(parts)}, or a workload of more prompts: each look needs {FEWEST_PROMPTS} of its own",
+        )
     stands = _stands(job.host, {point.slot for point in job.plan.points})
     extra = _as_it_is(job.host, stands, job.plan.points)
-    points = [*job.plan.points, *([extra] if extra else [])]
-    visits: list[Visit] = []
-    for number, part in enumerate(parts, 1):
-        plan = plan_bench(job.host, suite, chosen, len(part), estimate)
-        visits += [replace(visit, rounds=[number]) for visit in plan.visits]
-        if extra:
-            visits.append(replace(plan.visits[-1], point=extra, rounds=[number]))
-    whole = BenchPlan(points, visits, job.plan.left_out)
-    return Prepared(replace(job, suite=suite, plan=whole), parts, parted, _incumbent(stands, points))
+    fewest = min(len(asked) for asked in (*parts, parted.held_out))
+    points = [
+        replace(point, copies=copies(fewest, point.concurrency))
+        for point in [*job.plan.points, *([extra] if extra else [])]
+    ]
+
+    def visits(asked: Sequence[Prompt], number: int) -> list[Visit]:
+        return [visit_of(point, [number], True, suite, len(asked), estimate) for point in points]
+
+    race = [visit for number, part in enumerate(parts, 1) for visit in visits(part, number)]
+    prepared = Prepared(
+        replace(job, suite=suite, plan=BenchPlan(points, race, job.plan.left_out)),
+        parts,
+        parted,
+        _incumbent(stands, points),
+        visits(parted.held_out, len(parts) + 1),
+    )
+    whole = [*race, *prepared.longest_check([point.id for point in points])]
+    return replace(prepared, job=replace(prepared.job, plan=replace(prepared.job.plan, visits=whole)))
 
 
 def run_tune(prepared: Prepared, interrupt: Interrupt, watcher: Watcher) -> Tuning:
@@ -158,35 +201,42 @@ class _Tune:
         for number, part in enumerate(self._prepared.parts, 1):
             if time.monotonic() > self._until or len(self._race.running) < 2:
                 return
+            look = {visit.point.id: visit for visit in self._job.plan.visits if visit.rounds == [number]}
             for name in self._draw.sample(self._race.running, len(self._race.running)):
-                self._race.add(name, speeds(self._measure(name, part, number)))
+                self._race.add(name, speeds(self._measure(look[name], part)))
             for gone in self._race.look():
                 why = f"{gone.ratio:.2f} times as fast as {gone.by}, at most {gone.high:.2f}, after look {number}"
                 self._watcher.stopped(self._points[gone.name], why)
+            running = self._race.running
+            left = [
+                visit
+                for visit in self._job.plan.visits
+                if number < visit.rounds[0] <= len(self._prepared.parts) and visit.point.id in running
+            ]
+            self._watcher.ahead([*left, *self._prepared.longest_check(running)])
 
-    def _check(self, names: Sequence[str]) -> None:
-        """The choice and its rivals in turn, on the prompts held out, so that drift falls on all."""
-        looks = len(self._prepared.parts)
-        for number in range(looks + 1, looks + 1 + CHECK_ROUNDS):
-            for name in names:
-                if name not in self._race.dropped:
-                    self._checked[name] += self._measure(name, self._prepared.split.held_out, number)
+    def _check(self, names: Collection[str]) -> None:
+        """The choice and its rivals on the prompts held out."""
+        visits = self._prepared.check(names)
+        self._watcher.ahead(visits)
+        for visit in visits:
+            if visit.point.id not in self._race.dropped:
+                found = self._measure(visit, self._prepared.split.held_out)
+                self._checked[visit.point.id] += found
 
-    def _measure(self, name: str, prompts: Sequence[Prompt], number: int) -> list[Request]:
+    def _measure(self, visit: Visit, prompts: Sequence[Prompt]) -> list[Request]:
         """One candidate's round; one that cannot be measured leaves the race, and the others go on."""
-        point = self._points[name]
-        visit = Visit(point, [number], True, len(prompts) * point.copies, 0.0)
-        known = [one for one in self._job.plan.visits if one.point.id == name and one.rounds == [number]]
-        self._watcher.visit(known[0] if known else visit)
+        point, name = visit.point, visit.point.id
+        self._watcher.visit(visit)
         try:
-            requests = self._session.measure(point, self._job.suite, prompts, [number])
+            requests = self._session.measure(point, self._job.suite, prompts, visit.rounds)
         except FleetError as error:
             if error.exit not in CARRY_ON:
                 raise
             self._race.drop(name, str(error))
             self._watcher.failed(point, error)
             return []
-        self._watcher.visited(known[0] if known else visit)
+        self._watcher.visited(visit)
         wrong = [request.error for request in requests if request.error]
         if requests and len(wrong) == len(requests):
             what = f"all {len(wrong)} requests failed; the first: {wrong[0].what}"

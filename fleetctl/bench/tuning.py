@@ -148,8 +148,6 @@ def _same_way_each_round(choice: Values, other: Values, copies: int) -> bool:
 
 def advise(choice: str, incumbent: str | None, checks: Sequence[Check]) -> tuple[str, str]:
     """What to run, and why: the choice, unless what runs now is not surely slower."""
-    if choice == incumbent:
-        return choice, "what runs now is the quickest; nothing is to be changed"
     worse = next((one for one in checks if one.verdict == "contradicted"), None)
     if worse is not None:
         return (
@@ -158,13 +156,18 @@ def advise(choice: str, incumbent: str | None, checks: Sequence[Check]) -> tuple
         )
     if incumbent is None:
         return choice, "nothing of these ran before"
+    if choice == incumbent and all(one.verdict == "confirmed" for one in checks):
+        return choice, "what runs now is the quickest; nothing is to be changed"
     beside = next((one for one in checks if one.other == incumbent), None)
     if beside is not None and beside.verdict == "confirmed":
         return (
             choice,
             f"{beside.ratio.mean:.2f} times as fast as what runs now, on prompts it was not chosen with",
         )
-    return incumbent, "no significant difference to what runs now: there is no reason to change it"
+    best = "the best of another service" if choice == incumbent else "the quickest of the race"
+    return incumbent, (
+        f"no significant difference between what runs now and {best} was found: leave things as they are"
+    )
 
 
 def entry(host: Host, service: str, overrides: Mapping[str, Argument]) -> str:

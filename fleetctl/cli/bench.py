@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
+from fleetctl.bench import bounds
 from fleetctl.cli import bench_records, complete
 from fleetctl.cli.report import LatexOption
 from fleetctl.words import counted, duration
 
 if TYPE_CHECKING:
-    from fleetctl.bench.points import BenchPlan
+    from fleetctl.bench.points import BenchPlan, Visit
     from fleetctl.bench.runner import Job, Result, Watcher
     from fleetctl.bench.suite import Suite
     from fleetctl.cli.output import Output
@@ -77,13 +78,19 @@ def run(
             metavar="FILE", help="Own prompts: YAML, ShareGPT's JSONL, or text with one prompt a line."
         ),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="Rounds, in place of the suite's.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, max=bounds.ROUNDS, help="Rounds, in place of the suite's.")
+    ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+        int | None, typer.Option(min=1, max=bounds.TOKENS, help="Tokens an answer, in place of the suite's.")
     ] = None,
     concurrency: Annotated[
         list[int] | None,
-        typer.Option(min=1, help="Requests at once, in place of the suite's; several times for several."),
+        typer.Option(
+            min=1,
+            max=bounds.CONCURRENCY,
+            help="Requests at once, in place of the suite's; several times for several.",
+        ),
     ] = None,
     order: Annotated[
         str | None, typer.Option(help="interleaved (A B A B) or blocks (A A B B).", metavar="ORDER")
@@ -131,7 +138,7 @@ def run(
     job = replace(prepare(fleet, host, services or [], suite, prompts, limit, changes), by=by)
     output = Output(json=json)
     if plan:
-        print_plan(output, job.suite, job.plan, len(job.prompts))
+        print_plan(output, job)
         raise typer.Exit(10)
     raise typer.Exit(_measure(output, job, latex))
 
@@ -152,8 +159,9 @@ def prepare(
     from fleetctl.bench.points import choose_services, plan_bench
     from fleetctl.bench.prompts import load_prompts
     from fleetctl.bench.runner import Job
-    from fleetctl.bench.suite import load_suite
+    from fleetctl.bench.suite import Suite, load_suite
     from fleetctl.errors import FleetError
+    from fleetctl.inventory.problems import in_words
     from fleetctl.inventory.select import select_host
 
     host = select_host(fleet, host_name)
@@ -161,26 +169,30 @@ def prepare(
     try:
         suite = suite.with_(**{name: value for name, value in changes.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise FleetError(
-            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", fix="fleetctl bench run --help"
-        ) from None
+        wrong = in_words(error, {**dict(suite), **changes}, Suite)[0]
+        option = str(wrong.key[0]).replace("_", "-")
+        raise FleetError(f"--{option}: {wrong.what}", fix=wrong.fix or "fleetctl bench run --help") from None
     asked = (load_prompts(prompts) if prompts else suite.read_prompts(fleet.root))[:limit]
     chosen = choose_services(host, suite, services)
     planned = plan_bench(
         host, suite, chosen, len(asked), from_records(fleet.root, host.name, suite.max_tokens)
     )
     command = ["fleetctl", *sys.argv[1:]]
-    return Job(fleet, host, suite, asked, planned, command)
+    return Job(fleet, host, suite, asked, planned, command, prompts_file=prompts)
 
 
-def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> None:
-    """The points in order, what each takes, and the whole."""
+def print_plan(output: Output, job: Job, how: str = "", check: Sequence[Visit] = ()) -> None:
+    """The points in order, what each takes, and the whole. ``how``: the prompts are asked, if not in rounds.
+
+    ``check``: those of the plan's visits that are a check of some points, which is a line of its own.
+    """
+    suite, plan = job.suite, job.plan
     seconds: dict[str, float] = {}
     requests: dict[str, int] = {}
-    for visit in plan.visits:
+    for visit in plan.visits[: len(plan.visits) - len(check)]:
         seconds[visit.point.id] = seconds.get(visit.point.id, 0.0) + visit.seconds
         requests[visit.point.id] = requests.get(visit.point.id, 0) + visit.requests
+    check_s = sum(visit.seconds for visit in check)
     if output.json:
         points = [
             {
@@ -203,16 +215,26 @@ def print_plan(output: Output, suite: Suite, plan: BenchPlan, prompts: int) -> N
             "seconds": round(plan.seconds, 1),
             "left_out": plan.left_out,
         }
+        if check:
+            whole["check"] = {
+                "requests": sum(visit.requests for visit in check),
+                "seconds": round(check_s, 1),
+            }
         output.document({"plan": whole})
         return
+    whose = f"{job.prompts_file}, by the suite {suite.suite}" if job.prompts_file else suite.suite
+    how = how or f"{counted(suite.repeats, 'round')} ({suite.order})"
     output.line(
-        f"{suite.suite}: {counted(prompts, 'prompt')}, {counted(suite.repeats, 'round')} ({suite.order}), "
+        f"{whose}: {counted(len(job.prompts), 'prompt')}, {how}, "
         f"at most {counted(suite.max_tokens, 'token')} an answer"
     )
     rows = [
         [one.id, one.mode, str(one.concurrency), str(requests[one.id]), duration(seconds[one.id])]
         for one in plan.points
     ]
+    if check:
+        asked = sum(visit.requests for visit in check)
+        rows.append(["the check, at most", "", "", str(asked), duration(check_s)])
     output.table(["point", "mode", "at once", "requests", "takes"], rows)
     for note in plan.left_out:
         output.line(f"  {note}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -46,16 +46,21 @@ class _State:
         self.requests: defaultdict[str, list[Request]] = defaultdict(list)
         self.done = 0
         self.planned_s = 0.0
-        self.left_out: set[str] = set()
+        self.to_come = list(plan.visits)
+        self.putting_back = False
         self.now: Visit | None = None
         self.here = 0
 
     def event(self, event: dict[str, Any]) -> None:
-        """Nothing to be said."""
+        """Notice that all is measured, and what stood in the slots comes back."""
+        if event["step"] == "put-back" and event["state"] == "begin":
+            self.putting_back = True
 
     def visit(self, visit: Visit) -> None:
         """Remember what runs."""
         self.now = visit
+        if visit in self.to_come:
+            self.to_come.remove(visit)
         self.here = 0
 
     def request(self, request: Request) -> None:
@@ -71,28 +76,40 @@ class _State:
 
     def failed(self, point: Planned, error: FleetError) -> None:
         """Its other visits are not made."""
-        self.left_out.add(point.id)
+        self._leave_out(point)
 
     def stopped(self, point: Planned, why: str) -> None:
         """Its other visits are not made; the reason is told as an event."""
-        self.left_out.add(point.id)
+        self._leave_out(point)
         self.event({"step": "stop", "state": "info", "text": f"{short(point)}: {why}"})
+
+    def ahead(self, visits: Sequence[Visit]) -> None:
+        """Other visits than were planned."""
+        self.to_come = list(visits)
 
     def left_s(self) -> float:
         """Seconds that are left: the plan's own, scaled by how right it was so far."""
-        total = sum(visit.seconds for visit in self.plan.visits if visit.point.id not in self.left_out)
+        to_come = sum(visit.seconds for visit in self.to_come)
         elapsed = time.monotonic() - self.began
-        now = self.now.seconds if self.now else 0.0
-        share = min(1.0, self.here / self.now.requests) if self.now and self.now.requests else 0.0
-        made = self.planned_s + share * now
+        now = self.now
+        now_s, requests = (now.seconds, now.requests) if now else (0.0, 0)
+        share = min(1.0, self.here / requests) if requests else 0.0
+        made = self.planned_s + share * now_s
         if made <= 0:
-            return max(total - elapsed, total - now, 0.0)
-        return max(0.0, (total - made) * elapsed / made)
+            return max(to_come + now_s - elapsed, to_come)
+        return (to_come + (1 - share) * now_s) * elapsed / made
 
     @property
     def total(self) -> int:
-        """Requests in all; a tuning's check, of candidates that no plan knows, comes on top."""
-        return max(self.done, self.plan.requests)
+        """Requests in all: those made, and those of the visits that are still to come."""
+        now = self.now
+        here = max(0, now.requests - self.here) if now else 0
+        return self.done + here + sum(visit.requests for visit in self.to_come)
+
+    def _leave_out(self, point: Planned) -> None:
+        self.to_come = [visit for visit in self.to_come if visit.point.id != point.id]
+        if self.now and self.now.point.id == point.id:
+            self.now = None
 
     def so_far(self) -> str:
         """``autoregressive 17.2 · ddtree 33.1 tok/s``"""
@@ -110,8 +127,13 @@ def short(point: Planned) -> str:
     return name.removesuffix("@c1")
 
 
+def _is_back(event: dict[str, Any]) -> bool:
+    return bool(event["step"] == "put-back" and event["state"] == "ok")
+
+
 class _Json(_State):
     def event(self, event: dict[str, Any]) -> None:
+        super().event(event)
         self.output.event(event)
 
     def visited(self, visit: Visit) -> None:
@@ -137,7 +159,8 @@ class _Json(_State):
 
 class _Plain(_State):
     def event(self, event: dict[str, Any]) -> None:
-        if event["state"] in PLAIN_EVENTS or event["step"] == "put-back":
+        super().event(event)
+        if event["state"] in PLAIN_EVENTS or _is_back(event):
             self._say(describe(event))
 
     def visited(self, visit: Visit) -> None:
@@ -172,7 +195,7 @@ class _Live(_State):
             SpinnerColumn(),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("requests · {task.fields[left]} left"),
+            TextColumn("requests · {task.fields[left]}"),
             console=output.progress,
         )
         self._task = self._bar.add_task("", total=plan.requests, left="")
@@ -188,10 +211,11 @@ class _Live(_State):
         self._live.__exit__(*of)
 
     def event(self, event: dict[str, Any]) -> None:
+        super().event(event)
         self._text = describe(event)
         if event["state"] == "fail":
             self._keep(f"✗ {describe(event)}", "bold red")
-        elif event["state"] == "info" or event["step"] == "put-back":
+        elif event["state"] == "info" or _is_back(event):
             self._keep(f"· {describe(event)}", "cyan")
 
     def request(self, request: Request) -> None:
@@ -227,8 +251,9 @@ class _Live(_State):
 
         from fleetctl.cli.output import clean
 
-        self._bar.update(self._task, total=self.total, completed=self.done, left=duration(self.left_s()))
-        where = f"{self.now.point.id}  " if self.now else ""
+        left = "putting back" if self.putting_back else f"{duration(self.left_s())} left"
+        self._bar.update(self._task, total=self.total, completed=self.done, left=left)
+        where = f"{self.now.point.id}  " if self.now and not self.putting_back else ""
         lines = [Text(clean(f"{where}{self._text}"), no_wrap=True, overflow="ellipsis")]
         if words := self.so_far():
             lines.append(Text(f"so far: {words}", style="dim", overflow="ellipsis", no_wrap=True))

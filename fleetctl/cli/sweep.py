@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.bench import bounds
 from fleetctl.cli import complete
 from fleetctl.cli.report import LatexOption
 
@@ -36,9 +37,11 @@ def sweep(
             metavar="FILE", help="Own prompts: YAML, ShareGPT's JSONL, or text with one prompt a line."
         ),
     ] = None,
-    repeats: Annotated[int | None, typer.Option(min=1, help="Rounds, in place of the suite's.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, max=bounds.ROUNDS, help="Rounds, in place of the suite's.")
+    ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+        int | None, typer.Option(min=1, max=bounds.TOKENS, help="Tokens an answer, in place of the suite's.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, metavar="N", help="The first N prompts only.")
@@ -107,7 +110,7 @@ def _print_plan(output: Output, prepared: Prepared) -> None:
     if not left.points and not output.json:
         output.line("nothing is left to measure; --again measures all anew")
         return
-    bench.print_plan(output, job.suite, left, len(job.prompts))
+    bench.print_plan(output, replace(job, plan=left))
 
 
 def _say_known(output: Output, prepared: Prepared) -> None:

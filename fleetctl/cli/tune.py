@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleetctl.bench import bounds
 from fleetctl.cli import complete
 from fleetctl.words import counted
 
@@ -42,14 +43,20 @@ def tune(
         ),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens an answer, in place of the suite's.")
+        int | None, typer.Option(min=1, max=bounds.TOKENS, help="Tokens an answer, in place of the suite's.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Requests at once, in place of the suite's.")
+        int | None,
+        typer.Option(min=1, max=bounds.CONCURRENCY, help="Requests at once, in place of the suite's."),
     ] = None,
     looks: Annotated[
-        int, typer.Option(min=1, max=20, help="How often candidates are compared and beaten ones leave.")
-    ] = 4,
+        int | None,
+        typer.Option(
+            min=1,
+            max=20,
+            help="How often candidates are compared and beaten ones leave; 4 where the prompts are enough.",
+        ),
+    ] = None,
     held_out: Annotated[
         float,
         typer.Option(min=0.1, max=0.9, metavar="SHARE", help="Prompts kept back to check the choice with."),
@@ -62,7 +69,7 @@ def tune(
         typer.Option(min=1, metavar="SECONDS", help="Begin no new look after so long; the check follows."),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Show the candidates and how long they take at most.")
+        bool, typer.Option("--plan", help="Show the candidates and how long they and the check take at most.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Events and the outcome as JSON lines.")] = False,
 ) -> None:
@@ -86,7 +93,7 @@ def tune(
     }
     job = bench.prepare(load_fleet(), host, services or [], suite, workload, limit, changes)
     estimate = from_records(job.fleet.root, job.host.name, job.suite.max_tokens)
-    prepared = prepare(job, services or [], estimate, looks=looks, held_out=held_out)
+    prepared = prepare(job, estimate, looks=looks, held_out=held_out)
     output = Output(json=json)
     if plan:
         _print_plan(output, prepared)
@@ -107,12 +114,15 @@ def tune(
 def _print_plan(output: Output, prepared: Prepared) -> None:
     from fleetctl.cli import bench
 
-    job = prepared.job
-    bench.print_plan(output, job.suite, job.plan, len(prepared.split.chosen_with))
+    looks, held_out = len(prepared.parts), len(prepared.split.held_out)
+    check = [visit for visit in prepared.job.plan.visits if visit.rounds[0] > looks]
+    how = f"{len(prepared.split.chosen_with)} to choose with and {held_out} to check with"
+    bench.print_plan(output, prepared.job, how, check)
     if not output.json:
         sizes = ", ".join(str(len(part)) for part in prepared.parts)
+        checked = counted(len({visit.point.id for visit in check}), "candidate")
         output.line(
-            f"looks of {sizes} prompts, {len(prepared.split.held_out)} held out to check the choice with;"
+            f"{counted(looks, 'look')} at {sizes} prompts, then a check of at most {checked}, in turn;"
         )
         output.line("candidates that are surely slower leave after each look, so it takes less than that")
 

@@ -12,6 +12,7 @@ from fleetctl.errors import FleetError
 from fleetctl.inventory.document import Document, Key, Problem, dotted
 from fleetctl.inventory.models import Host
 from fleetctl.inventory.nearest import hint, nearest
+from fleetctl.words import counted
 
 _TYPES = {
     "string_type": "text",
@@ -106,6 +107,11 @@ def _problem(details: ErrorDetails, data: dict[str, Any], model: type[BaseModel]
             else f"{name} cannot be {_shown(given)}"
         )
         return Problem(key, what, _PATTERNS.get(str(word), default))
+    if kind == "too_short":
+        least = int(details.get("ctx", {}).get("min_length", 1))
+        return Problem(
+            key, f"{name} is {_shown(given)}: it needs at least {counted(least, 'entry', 'entries')}"
+        )
     if kind == "value_error":
         return Problem(key, f"{name or 'the file'} {details['msg'].removeprefix('Value error, ')}")
     message = details["msg"][:1].lower() + details["msg"][1:]

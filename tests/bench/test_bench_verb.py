@@ -60,6 +60,13 @@ def test_every_suite_can_be_planned_in_words() -> None:
         assert "swaps" in done.stdout and "about" in done.stdout
 
 
+def test_a_plan_of_own_prompts_names_their_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("one\ntwo\n")
+    words = ["ct200", "ddtree", "--prompts", str(tmp_path / "mine.txt"), "--plan"]
+    said = CliRunner().invoke(whole(), ["bench", *words]).stdout
+    assert said.startswith(f"{tmp_path / 'mine.txt'}, by the suite five-prompts: 2 prompts, 3 rounds (")
+
+
 def test_one_is_one() -> None:
     words = ["ct200", "ddtree", "--repeats", "1", "--limit", "1", "--plan"]
     said = CliRunner().invoke(whole(), ["bench", *words]).stdout
@@ -145,7 +152,7 @@ def test_compare_tells_which_run_is_the_baseline() -> None:
         (("ct200", "nope"), "no service nope"),
         (("ct200", "ddtree", "dflash", "ddtree"), "ddtree named twice"),
         (("ct200", "--suite", "nope"), "no suite nope"),
-        (("ct200", "--order", "sideways"), "--order"),
+        (("ct200", "--order", "sideways"), "--order: order is 'sideways'"),
         (("ct200", "--prompts", "/nowhere.txt"), "No such file"),
         (
             ("ct129", "--suite", "sweep-ddtree"),
@@ -157,3 +164,18 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(whole(), ["bench", *words])
     assert isinstance(done.exception, FleetError)
     assert said in str(done.exception) and done.exception.exit == Exit.INPUT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bench", "ct200", "--repeats", "1000000000"),
+        ("bench", "ct200", "--concurrency", "100000"),
+        ("bench", "ct200", "--max-tokens", "1000001"),
+        ("sweep", "ct200", "--repeats", "1001"),
+        ("tune", "ct200", "--concurrency", "100000"),
+    ],
+)
+def test_what_nobody_waits_for_is_refused_before_it_is_planned(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(whole(), [*words, "--plan"])
+    assert done.exit_code == Exit.INPUT and "less than or equal to" in done.output

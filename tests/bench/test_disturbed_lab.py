@@ -74,6 +74,16 @@ def test_a_restart_under_it_fails_the_point(fleet: Site) -> None:  # noqa: F811
     assert [error["what"].endswith("slow.service was restarted") for error in failed.values()] == [True]
 
 
+def test_a_service_that_dies_is_told_from_one_that_somebody_touched(fleet: Site) -> None:  # noqa: F811
+    process = measuring(fleet, "--repeats", "1", itl=1)
+    fleet.lab.run("ct200", f"systemctl kill -s KILL {fleet.slot}-slow.service")
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 5, out + err
+    outcome, why = ends(fleet)["slow"]
+    assert outcome == "failed" and ("slow.service ended, and is" in why or "slow.service failed" in why), why
+    assert "fleetctl logs ct200 slow tells why" in out + err and "fleetctl history" not in out + err
+
+
 def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa: F811
     (fleet.folder / "playbooks/bench/own.txt").write_text("".join(f"Say {n}.\n" for n in range(8)))
     process = measuring(fleet, "--repeats", "3", "--order", "blocks")
@@ -82,6 +92,7 @@ def test_a_service_stopped_by_hand_is_not_asked_on(fleet: Site) -> None:  # noqa
     assert process.returncode == 5, out + err
     outcome, why = ends(fleet)["slow"]
     assert outcome == "failed" and "does not run any more: it is" in why
+    assert "fleetctl logs ct200 slow tells why" in out + err
     recording = last(fleet)
     slow = [one for one in recording.requests if recording.point(one.point).service == "slow"]
     assert 1 <= len(slow) <= 3, [(one.prompt, one.error) for one in slow]

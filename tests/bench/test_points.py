@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fleetctl.bench import session
 from fleetctl.bench.asks import Round, calibration, characters_a_token, filler
+from fleetctl.bench.clocks import clock_jump
 from fleetctl.bench.points import choose_services, copies, gpus_for, plan_bench
 from fleetctl.bench.prompts import Message, Prompt
-from fleetctl.bench.session import clock_jump
 from fleetctl.bench.suite import Suite
 from fleetctl.errors import FleetError
 from fleetctl.inventory.models import Host
@@ -51,8 +51,11 @@ def test_services_are_those_named_else_the_suites_else_the_slots() -> None:
     assert choose_services(ct200, suite(services=["dflash"]), ["ddtree", "plain"]) == ["ddtree", "plain"]
     assert choose_services(ct200, suite(services=["dflash"]), []) == ["dflash"]
     assert choose_services(ct200, suite(), []) == ["plain", "dflash", "ddtree", "big"]
-    with pytest.raises(FleetError, match="which the suite s names"):
+    with pytest.raises(FleetError, match="which the suite s names") as caught:
         choose_services(ct200, suite(services=["nope"]), [])
+    assert "--service NAME" in caught.value.fix
+    with pytest.raises(FleetError, match="dflash named twice by the suite s"):
+        choose_services(ct200, suite(services=["dflash", "dflash"]), [])
     with pytest.raises(FleetError, match="ddtree named twice"):
         choose_services(ct200, suite(), ["ddtree", "plain", "ddtree"])
 
@@ -86,6 +89,16 @@ def test_only_modes_that_take_it_are_varied() -> None:
     with pytest.raises(FleetError, match="varies bugdet, which no engine knows") as caught:
         plan_bench(host(), suite(vary={"bugdet": [1]}), ["ddtree"], 3)
     assert "did you mean budget?" in caught.value.fix
+
+
+def test_no_plan_is_without_bounds() -> None:
+    most = suite(repeats=1000, warmup=0)
+    assert plan_bench(host(), most, ["plain"], 1000).requests == 1_000_000
+    with pytest.raises(FleetError, match="more than 1,000,000 requests would be planned"):
+        plan_bench(host(), most, ["plain"], 1001)
+    values = list(range(1, 1001))
+    with pytest.raises(FleetError, match="more than 1,000,000 requests"):
+        plan_bench(host(), suite(repeats=1000, vary={"budget": values, "topk": values}), ["ddtree"], 3)
 
 
 def test_tensor_parallel_takes_gpus_of_no_other_slot() -> None:

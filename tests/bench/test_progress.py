@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from fleetctl.bench.points import plan_bench
 from fleetctl.cli import bench_progress
@@ -30,6 +33,23 @@ def test_time_left_follows_how_right_the_plan_was(monkeypatch: pytest.MonkeyPatc
     state.failed(second.point, FleetError("no"))
     assert state.left_s() == pytest.approx(30 * 600 / 30)
     assert state.so_far() == "plain 20.0 tok/s"
+
+
+def test_while_things_are_put_back_no_point_and_no_estimate_is_named() -> None:
+    plan = plan_bench(host(), suite(repeats=2, warmup=0), ["plain"], 2)
+    live = bench_progress._Live(Output(), plan)
+    live.visit(plan.visits[0])
+
+    def shown() -> str:
+        console = Console(width=200, file=StringIO())
+        console.print(live._view())
+        return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+    assert plan.points[0].id in shown() and " left" in shown()
+    live.event({"step": "put-back", "state": "begin", "text": "what stood in slot native"})
+    live.event({"step": "health", "state": "wait", "text": "503"})
+    assert "0/4 requests · putting back" in shown() and "health: 503" in shown()
+    assert plan.points[0].id not in shown() and " left" not in shown()
 
 
 def test_piped_it_is_one_line_a_visit(capsys: pytest.CaptureFixture[str]) -> None:

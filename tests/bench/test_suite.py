@@ -28,14 +28,20 @@ def test_every_suite_of_the_repository_is_one(name: str) -> None:
     [
         ("suite: x\nrepeat: 3\n", 2, "unknown key repeat"),
         ("suite: x\nrepeats: 0\n", 2, "repeats is 0"),
+        ("suite: x\nrepeats: 1000000000\n", 2, "repeats is 1000000000: should be less than or equal to 1000"),
+        ("suite: x\nwarmup: 100000\n", 2, "less than or equal to 1000"),
+        ("suite: x\nmax_tokens: 10000000\n", 2, "less than or equal to 1000000"),
+        ("suite: x\ncontext_tokens: [10000000]\n", 2, "context_tokens[0] is 10000000"),
+        ("suite: x\nconcurrency: [1, 100000]\n", 2, "concurrency[1] is 100000"),
         ("suite: x\nrepeats: three\n", 2, "repeats is 'three', not a whole number"),
         ("suite: x\norder: inter\n", 2, "order is 'inter'"),
-        ("suite: x\nconcurrency: []\n", 2, "concurrency"),
+        ("suite: x\nconcurrency: []\n", 2, "concurrency is an empty list: it needs at least 1 entry"),
         ("suite: x\nvary: {budget: []}\n", 2, "vary.budget"),
         ("suite: x\nvary:\n  budget: [8, [1]]\n", 3, "vary.budget[1]"),
         ("suite: x\ntime_limit: -1\n", 2, "time_limit is -1"),
         ("prompts:\n- name: a\n  txt: b\n", 3, "unknown key prompts[0].txt"),
         ("prompts:\n- name: a\n", 2, "exactly one of text and messages"),
+        ("prompts:\n- {name: a, text: ''}\n", 2, "prompts[0] has an empty text"),
         ("prompts:\n- {name: a, text: b}\n- {name: a, text: c}\n", 3, "two prompts are called a"),
         ("prompts:\n- name: a\n  messages: [{role: assistant, content: b}]\n", 2, "none of a user"),
         ("prompts: 5\n", 1, "prompts is 5"),
@@ -66,9 +72,35 @@ def test_prompts_come_from_beside_the_suite_or_from_the_fleet(tmp_path: Path) ->
     assert suite.with_(repeats=7).read_prompts(ROOT) == suite.read_prompts(ROOT)
     (tmp_path / "y.yaml").write_text("prompts: five-prompts.yaml\n")
     assert len(load_suite(tmp_path, str(tmp_path / "y.yaml")).read_prompts(ROOT)) == 5
-    (tmp_path / "z.yaml").write_text("prompts: nowhere.yaml\n")
-    with pytest.raises(FleetError, match="cannot be read"):
+
+
+@pytest.mark.parametrize("name", ["five-promts.yaml", "five-promts.txt"])
+def test_prompts_that_are_not_there_are_named_with_where_they_were_looked_for(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "z.yaml").write_text(f"prompts: {name}\n")
+    with pytest.raises(FleetError, match=f"No such file: {name}, the prompts of the suite z") as caught:
         load_suite(tmp_path, str(tmp_path / "z.yaml")).read_prompts(ROOT)
+    assert all(str(place) in caught.value.what for place in (tmp_path, ROOT / "playbooks/bench", ROOT))
+    assert "did you mean five-prompts.yaml?" in caught.value.fix and caught.value.exit == Exit.INPUT
+    with pytest.raises(FleetError, match=f"No such file: {name}") as caught:
+        load_prompts(ROOT / "playbooks/bench" / name)
+    assert "did you mean five-prompts.yaml?" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("x.txt", "one prompt a line"),
+        ("x.jsonl", "one conversation a line"),
+        ("x.json", "list of conversations"),
+    ],
+)
+def test_an_empty_file_is_told_what_its_form_needs(tmp_path: Path, name: str, fix: str) -> None:
+    (tmp_path / name).write_text("[]" if name.endswith(".json") else "\n")
+    with pytest.raises(FleetError, match="no prompt in the file") as caught:
+        load_prompts(tmp_path / name)
+    assert fix in caught.value.fix
 
 
 def test_a_text_of_several_lines_is_parted_by_rulers(tmp_path: Path) -> None:

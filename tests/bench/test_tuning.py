@@ -89,6 +89,14 @@ def test_a_difference_that_one_round_contradicts_is_none() -> None:
         ({"now": 15.0, "rival": 25.0}, "now", "rival", "does not hold"),
         ({"rival": 15.0}, None, "choice", "nothing of these ran"),
         ({"rival": 15.0}, "choice", "choice", "nothing is to be changed"),
+        (
+            {"rival": 20.0},
+            "choice",
+            "choice",
+            "no significant difference between what runs now and the best of",
+        ),
+        ({"rival": 25.0}, "choice", "rival", "does not hold"),
+        ({}, "choice", "choice", "what runs now is the quickest"),
     ],
 )
 def test_the_advice_is_what_was_shown(
