@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.bench.filled import Filled, changed
 from fleetctl.bench.points import plan_bench
-from fleetctl.bench.session import _disturbed
+from fleetctl.bench.refusals import disturbed
 from tests.bench.test_points import host, suite
 
 BEGAN = Filled("ddtree", "ddtree.service", "start-1", "active", True, "r1", "ana", "")
@@ -35,7 +35,7 @@ def test_a_service_that_died_is_told_from_one_that_somebody_touched(
     change = changed(BEGAN, replace(BEGAN, **now))
     assert change is not None and said in change.what
     (point,) = plan_bench(host(), suite(), ["ddtree"], 1).points
-    assert f"fleetctl {see} " in _disturbed(point, change).fix
+    assert f"fleetctl {see} " in disturbed(point, change).fix
 
 
 def test_the_same_process_is_no_change() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.bench import session
+from fleetctl.bench import clocks
 from fleetctl.bench.asks import Round, calibration, characters_a_token, filler
 from fleetctl.bench.clocks import clock_jump
 from fleetctl.bench.points import choose_services, copies, gpus_for, plan_bench
@@ -200,6 +200,6 @@ def test_clocks_are_read_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
         return now
 
     clock = SimpleNamespace(monotonic=look, time=lambda: 1000 + look(), process_time=lambda: 1.0)
-    monkeypatch.setattr(session, "time", clock)
-    wall, steady, _ = session.clocks()
+    monkeypatch.setattr(clocks, "time", clock)
+    wall, steady, _ = clocks.clocks()
     assert wall - steady == 1000 and not stalls
