@@ -44,7 +44,7 @@ class Prompt(Model):
 
     name: Text
     kind: Text = "text"
-    text: str = ""
+    text: str = Field(default="", pattern=r"^[^\x00]*$")
     messages: list[Message] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -87,6 +87,8 @@ def load_prompts(path: Path) -> list[Prompt]:
         raise FleetError(f"{error.strerror}", str(path), "name a file with prompts") from None
     except UnicodeDecodeError:
         raise FleetError("not UTF-8 text", str(path), "save the file as UTF-8") from None
+    if "\0" in text:
+        raise FleetError("no text: it holds a byte of value 0", str(path), "name a file of text")
     found = _sharegpt(path, text) if path.suffix in (".jsonl", ".json") else _plain(path, text)
     if not found:
         raise FleetError(
@@ -176,10 +178,9 @@ def _conversation(where: str, name: str, entry: Any) -> Prompt:
             where,
             f"each line is {CONVERSATION}",
         )
-    identity = entry.get("id")
-    return Prompt(
-        name=str(identity) if isinstance(identity, str | int) else name, kind="chat", messages=messages
-    )
+    identity = str(entry["id"]) if isinstance(entry.get("id"), str | int) else ""
+    named = identity if identity and "\0" not in identity else name
+    return Prompt(name=named, kind="chat", messages=messages)
 
 
 def _message(where: str, one: Any) -> Message:
@@ -187,7 +188,7 @@ def _message(where: str, one: Any) -> Message:
     if isinstance(one, dict):
         speaker = one.get("from") or one.get("role")
         words = one.get("value") if one.get("value") is not None else one.get("content")
-    if not isinstance(words, str) or not words or SPEAKERS.get(str(speaker)) is None:
+    if not isinstance(words, str) or not words or "\0" in words or SPEAKERS.get(str(speaker)) is None:
         raise FleetError(
             f"a message that says nothing, or of an unknown speaker {speaker!r}",
             where,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fleetctl.bench import prompts
@@ -156,6 +156,10 @@ def test_what_is_no_conversation_is_refused(tmp_path: Path, line: str, said: str
 
 
 @given(st.binary(max_size=60), st.sampled_from(["yaml", "jsonl", "txt", "json"]))
+@example(b"a\0", "txt")
+@example(b'[{"messages": [{"role": "user", "content": "\\u0000"}]}]', "json")
+@example(b'{"id": "\\u0000", "messages": [{"role": "user", "content": "a"}]}', "jsonl")
+@example(b'prompts: [{name: a, text: "\\0"}]', "yaml")
 def test_any_file_is_prompts_or_an_error_of_the_operator(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes, kind: str
 ) -> None:
