@@ -211,7 +211,8 @@ def _elsewhere(
 
 
 def _own_libraries(site_packages: Sequence[str]) -> Dict[str, List[str]]:
-    """The environment's libraries by file name: those of nvidia's packages, torch's, and what wheels bundle."""
+    """The environment's libraries by file name: those of nvidia's packages, torch's, what wheels bundle, and what a
+    package has loaded from its ``_C`` before its plugins (triton's 3.7 want libtriton.so, and name no folder of it)."""
     found: Dict[str, List[str]] = {}
     for site in site_packages:
         for folder in _own_folders(site):
@@ -229,7 +230,7 @@ def _own_folders(site: str) -> Iterator[str]:
         elif name == "nvidia":
             yield from (f"{path}/{part}/lib" for part in _list(path))
         elif not name.endswith(("-info", ".py", ".pth")):
-            yield from (f"{path}/{part}" for part in ("lib", "lib64", ".libs"))
+            yield from (f"{path}/{part}" for part in ("lib", "lib64", ".libs", "_C"))
 
 
 def _list(folder: str) -> List[str]:
